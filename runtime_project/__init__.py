@@ -1,0 +1,1 @@
+"""Wires the applications together; decides nothing. Imports nothing: bootstrap lives here too."""

@@ -1,0 +1,256 @@
+"""Every setting of the project, read from the environment, safe for production by default.
+
+Runtime behaviour (leases, limits, roots) is read at call time through `tasks_app.conf`, never from
+here at import. The list for operators is docs/reference/settings.md.
+"""
+
+from pathlib import Path
+
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+from kombu import Queue
+
+from runtime_project import celery as _celery  # noqa: F401 - every process that has settings sends to this broker
+from runtime_project import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# demo = loopback only, marked on every page; test = the test run; production = everything else.
+PROFILE = env.text("RUNTIME_PROFILE", "production")
+if PROFILE not in {"production", "demo", "test"}:
+    raise ImproperlyConfigured("RUNTIME_PROFILE must be production, demo or test")
+PRODUCTION = PROFILE == "production"
+
+SECRET_KEY = env.text("DJANGO_SECRET_KEY")
+if len(SECRET_KEY) < 50:
+    raise ImproperlyConfigured("DJANGO_SECRET_KEY must be set to at least 50 characters")
+SECRET_KEY_FALLBACKS = list(env.words("DJANGO_SECRET_KEY_FALLBACKS"))
+DEBUG = False
+ALLOWED_HOSTS = list(env.words("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"))
+CSRF_TRUSTED_ORIGINS = list(env.words("DJANGO_CSRF_TRUSTED_ORIGINS"))
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "csp",
+    "django_eventstream",
+    "ledger_app.apps.LedgerAppConfig",
+    "tasks_app.apps.TasksAppConfig",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "runtime_project.urls"
+ASGI_APPLICATION = "runtime_project.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "tasks_app.dashboard.context.page",
+            ]
+        },
+    }
+]
+
+# --- PostgreSQL: the only authority ---------------------------------------------------------
+DATABASE_URL = env.text("DATABASE_URL")
+if not DATABASE_URL:
+    raise ImproperlyConfigured("DATABASE_URL must be set (postgresql://…)")
+DATABASES = {
+    "default": {
+        **env.database(
+            DATABASE_URL,
+            role=env.text("DATABASE_ROLE"),
+            application=env.text("RUNTIME_PROCESS", "perdure"),
+        ),
+        "CONN_MAX_AGE": env.integer("DATABASE_CONN_MAX_AGE", 0),
+        "CONN_HEALTH_CHECKS": True,
+        "ATOMIC_REQUESTS": False,
+    }
+}
+if env.flag("DATABASE_POOL"):
+    # For the web process under ASGI; a pool and long-lived connections exclude each other.
+    DATABASES["default"]["CONN_MAX_AGE"] = 0
+    DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8}  # type: ignore[index]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Redis: scheduling hints and short-lived events -----------------------------------------
+REDIS_URL = env.text("REDIS_URL")
+if not REDIS_URL:
+    raise ImproperlyConfigured("REDIS_URL must be set (redis://… or unix://…)")
+EVENTSTREAM_REDIS = {**env.redis_client(REDIS_URL), "socket_timeout": 5}
+EVENTSTREAM_CHANNELMANAGER_CLASS = "tasks_app.events.channels.TaskChannelManager"
+EVENTSTREAM_ALLOW_ORIGIN = None
+
+# --- Celery: see runtime_project/celery.py for the reasons ----------------------------------
+CELERY_BROKER_URL = env.broker_url(env.text("REDIS_BROKER_URL", REDIS_URL))
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 2,
+    "socket_connect_timeout": 2,
+    "socket_keepalive": "redis+socket" not in CELERY_BROKER_URL,
+    "health_check_interval": 10,
+    "visibility_timeout": 3600,
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+}
+CELERY_TASK_ACKS_LATE = False
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 0}
+CELERY_TASK_DEFAULT_QUEUE = "slices"
+CELERY_TASK_QUEUES = [Queue("slices")]
+CELERY_TASK_CREATE_MISSING_QUEUES = False
+CELERY_TASK_SOFT_TIME_LIMIT = env.integer("RUNTIME_JOB_SOFT_SECONDS", 3630)
+CELERY_TASK_TIME_LIMIT = env.integer("RUNTIME_JOB_HARD_SECONDS", 3660)
+CELERY_WORKER_DISABLE_PREFETCH = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
+CELERY_WORKER_MAX_MEMORY_PER_CHILD = 400_000
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_TIMEZONE = "UTC"
+
+# --- Identity, sessions, HTTP ---------------------------------------------------------------
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "dashboard:login"
+LOGIN_REDIRECT_URL = "/tasks/"
+LOGOUT_REDIRECT_URL = "/login/"
+SESSION_COOKIE_AGE = 8 * 3600
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = PRODUCTION
+SESSION_COOKIE_NAME = "__Host-session" if PRODUCTION else "rt_session"
+CSRF_COOKIE_SECURE = PRODUCTION
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_NAME = "__Host-csrf" if PRODUCTION else "rt_csrf"
+SECURE_SSL_REDIRECT = PRODUCTION and env.flag("DJANGO_SSL_REDIRECT", default=True)
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("DJANGO_BEHIND_TLS_PROXY") else None
+)
+SECURE_HSTS_SECONDS = 31_536_000 if PRODUCTION else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = PRODUCTION
+SECURE_HSTS_PRELOAD = PRODUCTION
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_048_576
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+    }
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["tasks_app.api.authentication.PrincipalAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["tasks_app.api.authentication.HasPrincipal"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["tasks_app.api.parsing.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "tasks_app.api.errors.handle",
+    "NUM_PROXIES": env.integer("RUNTIME_TRUSTED_PROXY_COUNT", 0),
+    "UNAUTHENTICATED_USER": None,
+    "COERCE_DECIMAL_TO_STRING": True,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Perdure",
+    "DESCRIPTION": "Durable, steerable agent tasks with a ledger.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "ENUM_NAME_OVERRIDES": {},
+}
+
+# --- Language, time, static files -----------------------------------------------------------
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "tasks_app" / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(env.text("RUNTIME_STATIC_ROOT", str(BASE_DIR / "staticfiles")))
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "tasks_app.staticfiles.ModuleAwareManifestStorage"},
+}
+
+# --- Runtime: read through tasks_app.conf ----------------------------------------------------
+RUNTIME = {
+    "lease_seconds": env.seconds("RUNTIME_LEASE_SECONDS", 30),
+    "heartbeat_seconds": env.seconds("RUNTIME_HEARTBEAT_SECONDS", 10),
+    "grace_seconds": env.seconds("RUNTIME_GRACE_SECONDS", 2),
+    "max_recoveries": env.integer("RUNTIME_MAX_RECOVERIES", 3),
+    "slice_steps": env.integer("RUNTIME_SLICE_STEPS", 5000),
+    "slice_seconds": env.seconds("RUNTIME_SLICE_SECONDS", 20),
+    "sweep_seconds": env.seconds("RUNTIME_SWEEP_SECONDS", 0.5),
+    "outbox_retry_seconds": env.seconds("RUNTIME_OUTBOX_SWEEP_SECONDS", 5),
+    "stream_heartbeat_seconds": env.seconds("RUNTIME_STREAM_HEARTBEAT_SECONDS", 5),
+    "checkpoint_every_steps": env.integer("RUNTIME_CHECKPOINT_EVERY_STEPS", 10),
+    "checkpoint_max_seconds": env.seconds("RUNTIME_CHECKPOINT_MAX_SECONDS", 60),
+    "artifact_root": Path(env.text("RUNTIME_ARTIFACT_ROOT", str(BASE_DIR / ".runtime/artifacts"))),
+    "input_roots": env.paths("RUNTIME_INPUT_ROOTS"),
+    "publish_roots": env.paths("RUNTIME_PUBLISH_ROOTS"),
+    "publish_hosts": env.words("RUNTIME_PUBLISH_HOSTS"),
+    "test_assistant": env.flag("RUNTIME_TEST_ASSISTANT"),
+    "public_schema": env.flag("RUNTIME_PUBLIC_SCHEMA"),
+    "key_environment": "live" if PRODUCTION else "test",
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"json": {"()": "runtime_project.logging.JsonFormatter"}},
+    "handlers": {
+        "console": {"class": "logging.StreamHandler", "formatter": "json"},
+    },
+    "root": {"handlers": ["console"], "level": env.text("RUNTIME_LOG_LEVEL", "INFO")},
+}

@@ -1,0 +1,14 @@
+"""Mounts every door: REST, streams, pages, admin, health."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from runtime_project import health
+
+urlpatterns = [
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
+    path("runtime/", include("tasks_app.api.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("tasks_app.dashboard.urls")),
+]

@@ -1,0 +1,1 @@
+"""Tasks: admission, engine, doors and pages. The ledger is another application."""

@@ -1,0 +1,1 @@
+"""Read-only admin pages with acts that call admission."""

@@ -1,0 +1,1 @@
+"""REST: parse, call admission or queries, render."""

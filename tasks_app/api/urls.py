@@ -1,0 +1,5 @@
+"""Routes under /runtime."""
+
+from django.urls import URLPattern
+
+urlpatterns: list[URLPattern] = []

@@ -1,0 +1,17 @@
+"""Application configuration: discovers workflows and checks the set-up."""
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from typing_extensions import override
+
+
+class TasksAppConfig(AppConfig):
+    """Loads `durable.py` of every installed application, as the admin loads `admin.py`."""
+
+    name = "tasks_app"
+    label = "tasks_app"
+    verbose_name = "Tasks"
+
+    @override
+    def ready(self) -> None:
+        autodiscover_modules("durable")

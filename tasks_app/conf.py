@@ -1,0 +1,35 @@
+"""Runtime settings as one frozen dataclass, read at call time and never at import."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSettings:
+    """What an operator may tune; units are in the names."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+    grace_seconds: float
+    max_recoveries: int
+    slice_steps: int
+    slice_seconds: float
+    sweep_seconds: float
+    outbox_retry_seconds: float
+    stream_heartbeat_seconds: float
+    checkpoint_every_steps: int
+    checkpoint_max_seconds: float
+    artifact_root: Path
+    input_roots: tuple[Path, ...]
+    publish_roots: tuple[Path, ...]
+    publish_hosts: tuple[str, ...]
+    test_assistant: bool
+    public_schema: bool
+    key_environment: str
+
+
+def runtime() -> RuntimeSettings:
+    """Return the settings in force now."""
+    return RuntimeSettings(**settings.RUNTIME)

@@ -1,0 +1,1 @@
+"""Rules in plain Python: no Django, no database, testable in milliseconds."""

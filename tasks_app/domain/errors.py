@@ -1,0 +1,182 @@
+"""Errors with stable codes, and the signals that leave a slice on purpose.
+
+Nothing here knows HTTP: each door holds one table from code to its own form.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One problem of one input field; `pointer` is a JSON pointer into the body."""
+
+    pointer: str
+    code: str
+    detail: str
+
+
+class RuntimeFault(Exception):  # noqa: N818 - the base; its subclasses end in Error
+    """A refusal that a caller can act on.
+
+    Attributes:
+        code: stable, snake_case; documented in docs/reference/errors.md.
+        retryable: whether the same request may succeed later without a change.
+        fields: typed facts of this kind, shown to the caller.
+    """
+
+    code = "internal_error"
+    retryable = False
+
+    def __init__(self, message: str, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fields = fields
+
+
+class InvalidInputError(RuntimeFault):
+    """The request does not fit its schema; nothing was stored."""
+
+    code = "invalid_input"
+
+    def __init__(self, message: str, errors: Sequence[FieldProblem] = (), **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.errors = tuple(errors)
+
+
+class ReservedKeyError(InvalidInputError):
+    """The request states a fact that only the server knows (S34)."""
+
+    code = "reserved_key"
+
+
+class UnknownWorkflowError(InvalidInputError):
+    """No enabled workflow has this name."""
+
+    code = "unknown_workflow"
+
+
+class NotFoundError(RuntimeFault):
+    """Outside what the caller may see, or not there: the same answer for both."""
+
+    code = "not_found"
+
+
+class UnauthenticatedError(RuntimeFault):
+    """No valid credential; one message for every cause (S5)."""
+
+    code = "unauthenticated"
+
+
+class NotAllowedError(RuntimeFault):
+    """Seen, but the caller lacks the capability that `capability` names."""
+
+    code = "capability_required"
+
+    def __init__(self, capability: str, message: str = "") -> None:
+        super().__init__(
+            message or f"This needs the capability {capability}.", capability=capability
+        )
+        self.capability = capability
+
+
+class SelfApprovalError(RuntimeFault):
+    """Four eyes: who asked for an act, or shaped it, may not decide it (S59)."""
+
+    code = "approval_self"
+
+
+class SelfGrantError(RuntimeFault):
+    """Nobody grants a role to themselves (S2)."""
+
+    code = "self_grant"
+
+
+class LastAdminError(RuntimeFault):
+    """The last active admin of a tenant cannot be removed (S2)."""
+
+    code = "last_admin"
+
+
+class TenantSuspendedError(RuntimeFault):
+    """A suspended tenant can be read, not written (S1)."""
+
+    code = "tenant_suspended"
+
+
+class VersionRequiredError(RuntimeFault):
+    """A write on a live task must say which version it acts on (U38)."""
+
+    code = "version_required"
+
+
+class VersionConflictError(RuntimeFault):
+    """The task moved on since the caller looked; fields tell where it stands now."""
+
+    code = "version_conflict"
+
+
+class TaskTerminalError(RuntimeFault):
+    """The task has ended; nothing changes it any more."""
+
+    code = "task_terminal"
+
+
+class CommandRejectedError(RuntimeFault):
+    """The command cannot apply to the task as it stands; `code` says why (E74)."""
+
+    code = "command_not_applicable"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ApprovalChangedError(RuntimeFault):
+    """What the person saw is not what waits now (S58)."""
+
+    code = "approval_changed"
+
+
+class ApprovalDecidedError(RuntimeFault):
+    """Decisions are final (S62)."""
+
+    code = "approval_decided"
+
+
+class ApprovalDigestRequiredError(RuntimeFault):
+    """An approval is answered with the digest of what was shown (S64)."""
+
+    code = "approval_digest_required"
+
+
+class IdempotencyMismatchError(RuntimeFault):
+    """The key was used before with another payload."""
+
+    code = "idempotency_mismatch"
+
+
+class CorruptCheckpointError(RuntimeFault):
+    """The newest checkpoint cannot be trusted; the task needs a person."""
+
+    code = "checkpoint_damaged"
+
+
+class ConfigurationError(RuntimeFault):
+    """A workflow or setting is wrong in a way only a developer can mend."""
+
+    code = "configuration_error"
+
+
+class EngineSignal(BaseException):
+    """Leaves a slice on purpose; workflow code's `except Exception` cannot swallow it."""
+
+
+class LeaseLost(EngineSignal):
+    """A newer fence owns the task or its status moved on: write nothing more."""
+
+    def __init__(self, task_id: UUID, fence: int) -> None:
+        super().__init__(f"lease of {task_id} with fence {fence} is gone")
+        self.task_id = task_id
+        self.fence = fence

@@ -1,0 +1,1 @@
+"""Execution: the only writers of a running task."""

@@ -1,0 +1,1 @@
+"""What happened, for people: stored events and their live push."""

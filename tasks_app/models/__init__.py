@@ -1,0 +1,28 @@
+"""Rows, constraints, indexes and named querysets; no behaviour."""
+
+from tasks_app.models.access import AgentIdentity, ApiKey, Membership, Tenant
+from tasks_app.models.artifact import Artifact
+from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step, StepRange
+from tasks_app.models.journal import Event
+from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
+from tasks_app.models.task import Task, Thread
+
+__all__ = [
+    "AgentIdentity",
+    "ApiKey",
+    "Approval",
+    "ApprovalDecision",
+    "Artifact",
+    "Attempt",
+    "Checkpoint",
+    "Event",
+    "Membership",
+    "Outbox",
+    "Slice",
+    "SteeringCommand",
+    "Step",
+    "StepRange",
+    "Task",
+    "Tenant",
+    "Thread",
+]

@@ -1,0 +1,114 @@
+"""Schema that Django cannot express: composite foreign keys, the edge trigger, storage options.
+
+Migrations call these builders; tests/architecture compares the database with what they return, so
+a change of the edge table without a migration is found.
+"""
+
+from tasks_app.domain.states import EDGES
+
+# (child table, column, parent table): both rows must belong to one tenant (S20).
+COMPOSITE_KEYS = (
+    ("tasks_app_apikey", "owner_agent_id", "tasks_app_agentidentity"),
+    ("tasks_app_apikey", "replaces_id", "tasks_app_apikey"),
+    ("tasks_app_task", "thread_id", "tasks_app_thread"),
+    ("tasks_app_task", "agent_id", "tasks_app_agentidentity"),
+    ("tasks_app_task", "api_key_id", "tasks_app_apikey"),
+    ("tasks_app_slice", "task_id", "tasks_app_task"),
+    ("tasks_app_step", "task_id", "tasks_app_task"),
+    ("tasks_app_steprange", "task_id", "tasks_app_task"),
+    ("tasks_app_steprange", "step_id", "tasks_app_step"),
+    ("tasks_app_attempt", "task_id", "tasks_app_task"),
+    ("tasks_app_attempt", "step_id", "tasks_app_step"),
+    ("tasks_app_checkpoint", "task_id", "tasks_app_task"),
+    ("tasks_app_outbox", "task_id", "tasks_app_task"),
+    ("tasks_app_steeringcommand", "task_id", "tasks_app_task"),
+    ("tasks_app_approval", "task_id", "tasks_app_task"),
+    ("tasks_app_approval", "step_id", "tasks_app_step"),
+    ("tasks_app_approvaldecision", "approval_id", "tasks_app_approval"),
+    ("tasks_app_event", "task_id", "tasks_app_task"),
+    ("tasks_app_artifact", "task_id", "tasks_app_task"),
+)
+
+# Rows that may be added but never changed or removed, by anyone.
+APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
+
+
+def composite_key_sql() -> tuple[str, str]:
+    """Return SQL that adds and removes every composite foreign key."""
+    add, drop = [], []
+    for child, column, parent in COMPOSITE_KEYS:
+        name = f"{child.removeprefix('tasks_app_')}_{column}_tenant_fk"
+        add.append(
+            f"ALTER TABLE {child} ADD CONSTRAINT {name} "
+            f"FOREIGN KEY (tenant_id, {column}) REFERENCES {parent} (tenant_id, id);"
+        )
+        drop.append(f"ALTER TABLE {child} DROP CONSTRAINT {name};")
+    return "\n".join(add), "\n".join(drop)
+
+
+def edges_literal() -> str:
+    """Return the allowed edges as a sorted SQL array of 'source>target'."""
+    edges = sorted(f"'{source}>{target}'" for source in EDGES for target in EDGES[source])
+    return f"ARRAY[{', '.join(edges)}]"
+
+
+def edge_trigger_sql() -> tuple[str, str]:
+    """Return SQL of the trigger that refuses any other edge, even from psql (E30).
+
+    It also refuses a falling fence or version, and any change to the facts of admission (S9).
+    """
+    return (
+        f"""
+CREATE OR REPLACE FUNCTION tasks_app_guard_task() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NEW.status <> OLD.status AND NOT (OLD.status || '>' || NEW.status) = ANY ({edges_literal()})
+  THEN
+    RAISE EXCEPTION 'task %: no edge % -> %', OLD.id, OLD.status, NEW.status
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'task_status_edge';
+  END IF;
+  IF NEW.fence < OLD.fence OR NEW.state_version < OLD.state_version THEN
+    RAISE EXCEPTION 'task %: fence and state_version never fall', OLD.id
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'task_counters_grow';
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER task_guard BEFORE UPDATE OF status, fence, state_version ON tasks_app_task
+  FOR EACH ROW EXECUTE FUNCTION tasks_app_guard_task();
+CREATE OR REPLACE FUNCTION tasks_app_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% on % is refused: its rows are final', TG_OP, TG_TABLE_NAME
+    USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER task_admission_final
+  BEFORE UPDATE OF tenant_id, initiator_id, agent_id, agent_version, api_key_id, source,
+    tool_grants, policy_version, idempotency_key, created_at ON tasks_app_task
+  FOR EACH ROW EXECUTE FUNCTION tasks_app_refuse_change();
+""",
+        """
+DROP TRIGGER task_admission_final ON tasks_app_task;
+DROP TRIGGER task_guard ON tasks_app_task;
+DROP FUNCTION tasks_app_guard_task();
+DROP FUNCTION tasks_app_refuse_change();
+""",
+    )
+
+
+def append_only_sql() -> tuple[str, str]:
+    """Return SQL of the triggers that keep histories as they were written."""
+    add = [
+        f"CREATE TRIGGER {table}_final BEFORE UPDATE ON {table} "
+        "FOR EACH ROW EXECUTE FUNCTION tasks_app_refuse_change();"
+        for table in APPEND_ONLY
+    ]
+    drop = [f"DROP TRIGGER {table}_final ON {table};" for table in APPEND_ONLY]
+    return "\n".join(add), "\n".join(drop)
+
+
+def storage_sql() -> tuple[str, str]:
+    """Return SQL that leaves room for heap-only updates of the rows that heartbeats write."""
+    return (
+        "ALTER TABLE tasks_app_task SET (fillfactor = 80);"
+        "ALTER TABLE tasks_app_step SET (fillfactor = 85);",
+        "ALTER TABLE tasks_app_task RESET (fillfactor);"
+        "ALTER TABLE tasks_app_step RESET (fillfactor);",
+    )

@@ -1,0 +1,1 @@
+"""May this happen? Answers, never writes."""

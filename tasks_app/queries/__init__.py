@@ -1,0 +1,1 @@
+"""Every read that leaves the application; frozen dataclasses out."""

@@ -1,0 +1,73 @@
+"""Named points where a test may hold, fail or kill a process; nothing in production.
+
+`reach` does nothing unless RUNTIME_SYNCPOINT_DIR is set. With it, files in that folder steer every
+process that passes: `<name>.hold` or `<name>.<run>.hold` makes it wait, `<name>.fail` holds a
+number of failures still to raise, and each pass appends a line `<pid> <fence>` to
+`<name>.<run>.hit`. Files are used because they work across processes that share nothing else.
+"""
+
+import os
+import time
+from pathlib import Path
+from uuid import UUID
+
+POINTS = frozenset(
+    {
+        "admit.before_insert",
+        "admit.after_commit",
+        "claim.before",
+        "claim.after",
+        "build.before",
+        "step.before",
+        "step.before_commit",
+        "step.after_commit",
+        "effect.before",
+        "effect.after_begin",
+        "effect.after_call",
+        "effect.after",
+        "event.after_seq",
+        "lease.before_renew",
+        "reap.after_scan",
+        "cancel.after_request",
+        "finish.before_receipt",
+        "finish.before_terminal",
+        "finish.after_terminal",
+        "stream.after_snapshot",
+        "stream.before_send",
+    }
+)
+
+_POLL_SECONDS = 0.005
+
+
+class SyncPointFailureError(Exception):
+    """The failure that a test planted at a sync point."""
+
+
+def reach(name: str, run_id: UUID | None = None, fence: int = 0) -> None:
+    """Pass the named point: record it, fail if asked to, wait while held."""
+    folder = os.environ.get("RUNTIME_SYNCPOINT_DIR")
+    if folder is None:
+        return
+    if name not in POINTS:
+        raise ValueError(f"unknown sync point {name}")
+    _pass(Path(folder), name, str(run_id or "-"), fence)
+
+
+def _pass(folder: Path, name: str, run: str, fence: int) -> None:
+    with (folder / f"{name}.{run}.hit").open("a") as hits:
+        hits.write(f"{os.getpid()} {fence}\n")
+    _fail_if_planted(folder / f"{name}.fail")
+    holds = (folder / f"{name}.hold", folder / f"{name}.{run}.hold")
+    while any(hold.exists() for hold in holds):
+        time.sleep(_POLL_SECONDS)
+
+
+def _fail_if_planted(plan: Path) -> None:
+    try:
+        left = int(plan.read_text() or 0)
+    except FileNotFoundError:
+        return
+    if left > 0:
+        plan.write_text(str(left - 1))
+        raise SyncPointFailureError(f"planted failure at {plan.name}")

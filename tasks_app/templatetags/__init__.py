@@ -1,0 +1,1 @@
+"""Template tags: how facts look. No query and no decision lives here."""

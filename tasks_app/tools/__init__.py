@@ -1,0 +1,1 @@
+"""Ways to the outside world that the engine offers to workflows."""

@@ -1,0 +1,1 @@
+"""Tests, mirrored after the packages."""

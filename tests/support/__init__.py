@@ -1,0 +1,1 @@
+"""Servers, processes and the outside world for tests."""
