@@ -1,0 +1,141 @@
+"""One JSON form and one hash: RFC 8785 (JCS) text and SHA-256.
+
+`json.dumps(sort_keys=True)` is not this form: it orders keys by code point and spells numbers its
+own way. Everything that is hashed, signed or compared in the ledger goes through here.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+import rfc8785
+
+from ledger_app.domain.errors import NotCanonicalError
+
+MAX_DEPTH = 64
+MAX_INTEGER = 2**53 - 1
+
+
+def canonical_bytes(value: object) -> bytes:
+    """Return the RFC 8785 form of a JSON value as UTF-8.
+
+    Mappings with text keys, lists, tuples, text, booleans, None, finite floats and integers within
+    ±(2^53-1) have one; larger numbers travel as text.
+
+    Raises:
+        NotCanonicalError: anything else, nested deeper than MAX_DEPTH, or text with a lone
+            surrogate; `pointer` names the place.
+    """
+    try:
+        return _dump(value)
+    except (rfc8785.CanonicalizationError, UnicodeEncodeError, RecursionError) as error:
+        check(value)
+        raise NotCanonicalError(str(error)) from error
+
+
+def canonical_text(value: object) -> str:
+    """Return the RFC 8785 form of a JSON value as text."""
+    return canonical_bytes(value).decode()
+
+
+def digest_of(value: object) -> str:
+    """Return the SHA-256 of the canonical form, as 64 lower-case hexadecimal digits."""
+    return sha256_hex(canonical_bytes(value))
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 of bytes, as 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def storable_text(value: object) -> str:
+    """Return canonical text that a jsonb column takes: U+0000 is refused, which jsonb cannot hold.
+
+    Raises:
+        NotCanonicalError: no canonical form, or a NUL character in a string or key.
+    """
+    text = canonical_text(value)
+    if "\\u0000" in text:
+        check(value, allow_nul=False)
+    return text
+
+
+def check(value: object, *, allow_nul: bool = True) -> None:
+    """Name the first place of a value that has no canonical form.
+
+    Works without recursion, so that a hostile depth cannot exhaust the stack.
+
+    Raises:
+        NotCanonicalError: with a JSON pointer to the place.
+    """
+    pending: list[tuple[object, str, int]] = [(value, "", 0)]
+    while pending:
+        item, pointer, depth = pending.pop()
+        if depth > MAX_DEPTH and isinstance(item, dict | list | tuple):
+            raise NotCanonicalError(f"nested deeper than {MAX_DEPTH}", pointer=pointer[:200])
+        match item:
+            case dict():
+                for key, child in reversed(item.items()):
+                    _check_key(key, pointer, allow_nul=allow_nul)
+                    pending.append((child, f"{pointer}/{_escaped(key)}", depth + 1))
+            case list() | tuple():
+                for index in range(len(item) - 1, -1, -1):
+                    pending.append((item[index], f"{pointer}/{index}", depth + 1))
+            case _:
+                _check_scalar(item, pointer, allow_nul=allow_nul)
+
+
+def _dump(value: object) -> bytes:
+    plain = dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value
+    if isinstance(plain, dict | list | tuple):
+        _check_depth(plain)
+    return rfc8785.dumps(plain)  # type: ignore[arg-type]
+
+
+def _check_depth(value: object) -> None:
+    level: list[object] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else item)  # type: ignore[attr-defined]
+            if isinstance(child, dict | list | tuple)
+        ]
+        if not level:
+            return
+    check(value)
+
+
+def _check_key(key: object, pointer: str, *, allow_nul: bool) -> None:
+    if not isinstance(key, str):
+        raise NotCanonicalError(f"key of type {type(key).__name__}, not text", pointer=pointer)
+    _check_text(key, pointer, allow_nul=allow_nul)
+
+
+def _check_scalar(item: object, pointer: str, *, allow_nul: bool) -> None:
+    match item:
+        case None | bool():
+            return
+        case str():
+            _check_text(item, pointer, allow_nul=allow_nul)
+        case int():
+            if abs(item) > MAX_INTEGER:
+                raise NotCanonicalError(
+                    "integer beyond ±(2^53-1); send it as text", pointer=pointer
+                )
+        case float():
+            if item != item or item in (float("inf"), float("-inf")):
+                raise NotCanonicalError("number that is not finite", pointer=pointer)
+        case _:
+            kind = type(item).__name__
+            raise NotCanonicalError(f"value of type {kind} is not JSON", pointer=pointer)
+
+
+def _check_text(text: str, pointer: str, *, allow_nul: bool) -> None:
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise NotCanonicalError("text with a lone surrogate", pointer=pointer)
+    if not allow_nul and "\x00" in text:
+        raise NotCanonicalError("text with U+0000", pointer=pointer)
+
+
+def _escaped(key: object) -> str:
+    return str(key).replace("~", "~0").replace("/", "~1")
