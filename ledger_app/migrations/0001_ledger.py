@@ -1,4 +1,3 @@
-
 import django.db.models.functions.datetime
 import uuid
 from django.db import migrations, models
@@ -165,7 +164,7 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "receipt",
                 "indexes": [
-                    models.Index(fields=["tenant_id", "-created_at"], name="receipt_tenant_idx")
+                    models.Index(fields=["tenant_id", "task_id"], name="receipt_tenant_idx")
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("task_id",), name="receipt_task_uniq"),
@@ -195,7 +194,6 @@ class Migration(migrations.Migration):
             options={
                 "verbose_name": "usage",
                 "verbose_name_plural": "usage",
-                "indexes": [models.Index(fields=["tenant_id", "at"], name="usage_tenant_at_idx")],
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("task_id", "source_id"), name="usage_task_source_uniq"

@@ -36,6 +36,6 @@ class Receipt(models.Model):
             ),
         ]
         indexes: ClassVar = [
-            # queries.list_receipts: the newest receipts of one tenant.
-            models.Index(fields=["tenant_id", "-created_at"], name="receipt_tenant_idx"),
+            # services.verification: the tasks of one tenant that have a receipt, in order.
+            models.Index(fields=["tenant_id", "task_id"], name="receipt_tenant_idx"),
         ]

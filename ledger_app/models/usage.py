@@ -28,19 +28,15 @@ class Usage(models.Model):
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        """Constraints, and indexes each with the query it serves."""
+        """Constraints, each with the query it serves."""
 
         verbose_name = "usage"
         verbose_name_plural = "usage"
         constraints: ClassVar = [
-            # services.usage.record: once for each source; queries.total_usage of one task.
+            # services.usage.record: once for each source; queries.total_usage of tasks.
             models.UniqueConstraint(fields=["task_id", "source_id"], name="usage_task_source_uniq"),
             models.CheckConstraint(
                 condition=models.Q(input_tokens__gte=0, output_tokens__gte=0, cost_micros__gte=0),
                 name="usage_not_negative",
             ),
-        ]
-        indexes: ClassVar = [
-            # queries.tenant_usage: totals of one tenant over a period.
-            models.Index(fields=["tenant_id", "at"], name="usage_tenant_at_idx"),
         ]
