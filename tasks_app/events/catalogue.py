@@ -1,0 +1,198 @@
+"""Types of events and the shapes of their data: what is stored, and the light form that is pushed.
+
+docs/reference/events.md is written from this module and compared with it by a test. Nothing here
+sends or stores.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NotRequired, TypedDict, get_type_hints
+from uuid import UUID
+
+# A pushed event is a hint to look again, never a document (mission M8, ux U10).
+MAX_PUSHED_BYTES = 1024
+
+
+class EventType(StrEnum):
+    """What a stored event of a task can be."""
+
+    SNAPSHOT = "task.snapshot"
+    STATUS = "status"
+    PROGRESS = "progress"
+    LOG = "log"
+    ARTIFACT = "artifact"
+    CHECKPOINT = "checkpoint"
+    STEERING_APPLIED = "steering.applied"
+    INPUT_REQUIRED = "input_required"
+    TERMINAL = "terminal"
+
+
+class StreamNotice(StrEnum):
+    """What a stream says about itself; never stored, no `seq`."""
+
+    # Events were lost between Redis and this stream: read the snapshot.
+    RESYNC = "resync"
+    # The stream has lived long enough: open a new one, nothing is wrong.
+    RECONNECT = "reconnect"
+    # The stream ends and a new one would end too; the reason is in `condition`.
+    ERROR = "stream-error"
+
+
+# Types after which an open question may have appeared or gone: the tenant's inbox hears of them.
+INBOX_TYPES = frozenset(
+    {
+        EventType.STATUS,
+        EventType.STEERING_APPLIED,
+        EventType.INPUT_REQUIRED,
+        EventType.TERMINAL,
+    }
+)
+
+
+class SnapshotData(TypedDict):
+    """Execution (re)started here, for example after a recovery: read the snapshot."""
+
+    reason: str
+
+
+class StatusData(TypedDict):
+    """The task moved along one edge of the state table."""
+
+    source: str
+    target: str
+    reason: NotRequired[str]
+
+
+class ProgressData(TypedDict):
+    """How far the task is: `progress` is 0 to 1, or null while the total is unknown."""
+
+    progress: float | None
+    phase: str
+
+
+class LogData(TypedDict):
+    """One line for people, redacted before it is stored; `facts` are short values."""
+
+    message: str
+    facts: NotRequired[Mapping[str, object]]
+
+
+class ArtifactData(TypedDict):
+    """An output exists; its bytes are read by reference."""
+
+    name: str
+    uri: str
+    sha256: str
+    sizeBytes: int
+    mediaType: str
+
+
+class CheckpointData(TypedDict):
+    """Work up to here survives a crash; `checkpoint` is its number in the task."""
+
+    checkpoint: int
+
+
+class SteeringAppliedData(TypedDict):
+    """A command took effect, or was refused, at a safe point."""
+
+    commandId: str
+    command: str
+    outcome: str
+
+
+class InputRequiredData(TypedDict):
+    """The task waits for a person; `approvalId` is set when an approval is asked for."""
+
+    reason: str
+    approvalId: NotRequired[str]
+
+
+class TerminalData(TypedDict):
+    """The task has ended; nothing follows."""
+
+    status: str
+    receiptId: NotRequired[str]
+
+
+DATA_SHAPES: Mapping[EventType, type] = {
+    EventType.SNAPSHOT: SnapshotData,
+    EventType.STATUS: StatusData,
+    EventType.PROGRESS: ProgressData,
+    EventType.LOG: LogData,
+    EventType.ARTIFACT: ArtifactData,
+    EventType.CHECKPOINT: CheckpointData,
+    EventType.STEERING_APPLIED: SteeringAppliedData,
+    EventType.INPUT_REQUIRED: InputRequiredData,
+    EventType.TERMINAL: TerminalData,
+}
+
+
+class PushedForm(TypedDict):
+    """The data of every event on a task's stream."""
+
+    seq: int
+    type: str
+    progress: float | None
+    phase: str
+    version: int
+
+
+class TenantForm(PushedForm):
+    """The data of every event on a tenant's stream: which task to look at again."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class PushedEvent:
+    """One committed event of a task as the publisher carries it.
+
+    `seq` is dense in the task and in commit order; `version` is the task's `state_version`.
+    """
+
+    tenant_id: UUID
+    task_id: UUID
+    seq: int
+    type: str
+    progress: float | None
+    phase: str
+    version: int
+
+    def task_form(self) -> PushedForm:
+        """Return the data for the task's own channel, at most MAX_PUSHED_BYTES as JSON."""
+        form: PushedForm = {
+            "seq": self.seq,
+            "type": self.type,
+            "progress": self.progress,
+            "phase": self.phase,
+            "version": self.version,
+        }
+        return {**form, "phase": _fitting_phase(form)}
+
+    def tenant_form(self) -> TenantForm:
+        """Return the data for the tenant's channels, at most MAX_PUSHED_BYTES as JSON."""
+        form: TenantForm = {**self.task_form(), "task": str(self.task_id)}
+        return {**form, "phase": _fitting_phase(form)}
+
+
+def _fitting_phase(form: PushedForm | TenantForm) -> str:
+    """Return the phase, cut so that the form keeps to its limit."""
+    room = MAX_PUSHED_BYTES - len(json.dumps({**form, "phase": ""}))
+    phase = form["phase"]
+    while len(json.dumps(phase)) - 2 > room:
+        phase = phase[:-1]
+    return phase
+
+
+def describe_fields(shape: type) -> Mapping[str, str]:
+    """Return each field of a shape with its type as text, in the order of the declaration."""
+    return {name: _type_text(hint) for name, hint in get_type_hints(shape).items()}
+
+
+def _type_text(hint: object) -> str:
+    if isinstance(hint, type):
+        return hint.__name__
+    return str(hint).replace("collections.abc.", "").replace("None", "null")
