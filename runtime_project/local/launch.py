@@ -35,7 +35,7 @@ def main() -> None:
         _prctl(PR_SET_PDEATHSIG, options.death_signal)
     if os.getppid() != options.parent:
         sys.exit("the parent ended before the command began")
-    os.execv(options.command[0], options.command)
+    os.execv(options.command[0], options.command)  # noqa: S606 - becoming the command is the point
 
 
 def _become(user: str, *, read_anywhere: bool) -> None:

@@ -19,7 +19,7 @@ def start() -> LocalServices:
 
     `DATABASE_URL` and `REDIS_URL` that are already set are used instead (and not stopped).
     """
-    global _running  # noqa: PLW0603 - one set of servers for each process is the point
+    global _running
     if _running is None:
         home = Path(tempfile.mkdtemp(prefix="perdure-test-"))
         services = LocalServices(home)
@@ -36,7 +36,7 @@ def start() -> LocalServices:
 
 def stop() -> None:
     """Stop the servers and remove their folder; safe to call twice."""
-    global _running  # noqa: PLW0603
+    global _running
     services, _running = _running, None
     if services is not None:
         services.stop()

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The one entrance: `python3 manage.py demo`, `up`, `down`, `test`, or any Django command.
+
+Standard library only, and readable by an old Python, until the environment is ready.
+"""
+
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.abspath(__file__))
+MINIMUM = (3, 11)
+LOCAL_VERBS = ("demo", "up", "down", "stop", "test")
+
+
+def main():  # noqa: ANN201 - an old Python has to get as far as the message below
+    """Prepare the environment, then run the verb inside it."""
+    if sys.version_info < MINIMUM:
+        sys.exit(too_old())
+    sys.path.insert(0, ROOT)
+    bootstrap = load_bootstrap()
+    arguments = sys.argv[1:]
+    verb = arguments[0] if arguments else "help"
+    if verb in LOCAL_VERBS:
+        bootstrap.enter(verb, arguments)
+        from runtime_project.local import cli
+
+        sys.exit(cli.main(arguments))
+    bootstrap.enter_for_django(arguments)
+    run_django(verb)
+
+
+def too_old():  # noqa: ANN201 - as above
+    """Return one line that names a newer Python on this machine, or asks for one."""
+    from distutils.spawn import find_executable  # removed in 3.12, where this is never called
+
+    for minor in range(14, 10, -1):
+        name = "python3.%d" % minor  # noqa: UP031 - as above
+        if find_executable(name):
+            return "Python 3.11 or newer is needed; run: %s manage.py demo" % name  # noqa: UP031
+    return "Python 3.11 or newer is needed; this is %d.%d. Install the package python3.11." % (  # noqa: UP031
+        sys.version_info[0],
+        sys.version_info[1],
+    )
+
+
+def load_bootstrap():  # noqa: ANN201 - as above
+    """Load bootstrap.py by path: importing its package would import Celery."""
+    import importlib.util
+
+    path = os.path.join(ROOT, "runtime_project", "bootstrap.py")
+    spec = importlib.util.spec_from_file_location("perdure_bootstrap", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_django(verb):  # noqa: ANN001, ANN201 - as above
+    """Hand over to Django, pointed at the running local stack if there is one."""
+    from django.core.exceptions import ImproperlyConfigured
+    from django.core.management import execute_from_command_line
+
+    from runtime_project.local import state
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "runtime_project.settings")
+    is_local = state.use_running_stack(os.environ)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        hint = "" if is_local else " No local stack runs here: start it with python3 manage.py up."
+        sys.exit(f"manage.py {verb}: {error}.{hint}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

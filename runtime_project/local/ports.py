@@ -1,0 +1,49 @@
+"""Which port the web process takes, and who holds a busy one."""
+
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+FIRST_PORT = 8000
+LAST_PORT = 8019
+
+
+def is_free(host: str, port: int) -> bool:
+    """Tell whether a server could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def find_free(host: str) -> int | None:
+    """Return the first free port of the range, or None."""
+    return next((p for p in range(FIRST_PORT, LAST_PORT + 1) if is_free(host, p)), None)
+
+
+def find_holder(port: int) -> str:
+    """Return "pid 12 (name)" of whoever listens on a port, or "" when it cannot be seen."""
+    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not inodes:
+        return ""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                if str(descriptor.readlink()) in inodes:
+                    return f"pid {process.name} ({(process / 'comm').read_text().strip()})"
+    return ""
+
+
+def _listening_inodes(port: int) -> set[str]:
+    found = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        with suppress(OSError):
+            for line in table.read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    found.add(fields[9])
+    return found

@@ -1,0 +1,249 @@
+"""The local stack: servers, migrations, web, two workers, sweeper, as one thing to start and stop."""
+
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+from runtime_project.bootstrap import step
+from runtime_project.local import processes, state
+from runtime_project.local.processes import LocalStackError, ProcessIdentity
+from runtime_project.local.services import LocalServices, prepare_home
+from runtime_project.local.supervisor import Program, Supervisor, keep_one_old_log
+
+WORKERS = ("worker1", "worker2")
+READY_SECONDS = 60.0
+STOP_SECONDS = 7.0
+# Bash and Python agree on it: the process ended because somebody interrupted it.
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class StackOptions:
+    """What a person may choose when starting the local stack."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    port: int = 8000
+    input_folders: tuple[Path, ...] = ()
+    verbose: bool = False
+
+
+class LocalStack:
+    """Starts everything in order and stops it in reverse order; owns every process it starts."""
+
+    def __init__(self, options: StackOptions, report: Callable[[str], None]) -> None:
+        self.options = options
+        self.home = options.home
+        self.logs = options.home / "logs"
+        self.services = LocalServices(options.home)
+        self.supervisor = Supervisor(
+            self.logs, report, show_log=report if options.verbose else None
+        )
+
+    @property
+    def url(self) -> str:
+        """Where pages and REST answer."""
+        host = "127.0.0.1" if self.options.host in {"0.0.0.0", "::"} else self.options.host  # noqa: S104
+        return f"http://{host}:{self.options.port}"
+
+    @property
+    def published(self) -> Path:
+        """The folder that tasks of this stack may publish to."""
+        return self.home / "published"
+
+    @property
+    def inputs(self) -> Path:
+        """The folder that tasks of this stack may always read."""
+        return self.home / "input"
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Return when the web process says it is ready.
+
+        Raises:
+            LocalStackError: naming the step, its log and what to try.
+        """
+        prepare_home(self.home)
+        for folder in (self.published, self.inputs, self.home / "artifacts"):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with step("PostgreSQL and Redis"):
+            self.services.start()
+        with step("Database schema and static files"):
+            self._prepare()
+        with step(f"Web, {len(WORKERS)} workers, sweeper"):
+            self._start_programs()
+        state.announce(self.home, self._announcement())
+
+    def stop(self) -> None:
+        """Stop everything, children first; nothing is left running."""
+        self.supervisor.stop(seconds=STOP_SECONDS)
+        self.services.stop()
+        own = state.find_running(self.home)
+        if own is not None and own.supervisor.pid == os.getpid():
+            state.withdraw(self.home)
+
+    def kill(self) -> None:
+        """End everything at once; the embedded servers still close their files in order."""
+        self.supervisor.kill_all()
+        self.services.stop()
+        state.withdraw(self.home)
+
+    def count_live_tasks(self) -> int:
+        """Return how many tasks will go on by themselves at the next start."""
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(self.services.database_url, connect_timeout=2) as connection,
+        ):
+            row = connection.execute(
+                "SELECT count(*) FROM tasks_app_task WHERE status IN"
+                " ('queued', 'working', 'pausing', 'recovering')"
+            ).fetchone()
+            return int(row[0]) if row else 0
+        return 0
+
+    def environment(self, process: str = "", role: str = "") -> dict[str, str]:
+        """Return the variables of one process of this stack, on top of our own environment."""
+        inputs = os.pathsep.join(map(str, (self.inputs, *self.options.input_folders)))
+        hosts = {"localhost", "127.0.0.1", "[::1]", self.options.host}
+        local = {
+            **self.services.environment(),
+            "DJANGO_SETTINGS_MODULE": "runtime_project.settings",
+            "DJANGO_SECRET_KEY": state.secret_key(self.home),
+            "DJANGO_ALLOWED_HOSTS": ",".join(sorted(hosts)),
+            "RUNTIME_PROFILE": "demo",
+            "RUNTIME_HOME": str(self.home),
+            "RUNTIME_ARTIFACT_ROOT": str(self.home / "artifacts"),
+            "RUNTIME_STATIC_ROOT": str(self.home / "static"),
+            "RUNTIME_INPUT_ROOTS": inputs,
+            "RUNTIME_PUBLISH_ROOTS": str(self.published),
+        }
+        if process:
+            local |= {"RUNTIME_PROCESS": process, "PYTHONUNBUFFERED": "1"}
+        if role:
+            local["DATABASE_ROLE"] = role
+        return local
+
+    def run_command(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run one management command as the database's owner; its output goes to a log, too.
+
+        Raises:
+            LocalStackError: the command failed.
+        """
+        answer = self._start_command(name, *arguments)
+        return self._finish_command(name, answer)
+
+    def _prepare(self) -> None:
+        """Migrate and collect static files side by side."""
+        running = {
+            "migrate": self._start_command("migrate", "--no-input"),
+            "collectstatic": self._start_command("collectstatic", "--no-input"),
+        }
+        for name, process in running.items():
+            self._finish_command(name, process)
+
+    def _start_command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(state.ROOT / "manage.py"), name, *arguments]
+        return subprocess.Popen(
+            processes.launch_command(command),
+            env={**os.environ, **self.environment(name)},
+            cwd=state.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._new_log(name).open("wb"),
+            text=True,
+            start_new_session=True,
+        )
+
+    def _finish_command(
+        self, name: str, process: subprocess.Popen[str]
+    ) -> subprocess.CompletedProcess[str]:
+        output, _ = process.communicate()
+        log = self.logs / f"{name}.log"
+        with log.open("a") as file:
+            file.write(output)
+        if process.returncode != 0:
+            raise LocalStackError(
+                f"manage.py {name} failed",
+                cause="the code and the local data do not fit together",
+                remedy="python3 manage.py up --fresh (deletes the local data)",
+                log=log,
+            )
+        return subprocess.CompletedProcess(process.args, 0, output, "")
+
+    def _new_log(self, name: str) -> Path:
+        log = self.logs / f"{name}.log"
+        keep_one_old_log(log)
+        return log
+
+    def _start_programs(self) -> None:
+        for program in self._programs():
+            self.supervisor.add(program)
+        ready = self.supervisor.wait(self._is_ready, seconds=READY_SECONDS)
+        if not ready:
+            raise LocalStackError(
+                "the web process is not ready",
+                cause="it cannot reach the database, or its schema is older than the code",
+                remedy="python3 manage.py up -v",
+                log=self.supervisor.log("web"),
+            )
+
+    def _is_ready(self) -> bool:
+        if self.supervisor.has_ended("web"):
+            raise LocalStackError(
+                "the web process ended while starting",
+                cause="the code does not load, or another process took the port",
+                remedy="python3 manage.py up -v",
+                log=self.supervisor.log("web"),
+            )
+        return is_ready(self.url)
+
+    def _programs(self) -> list[Program]:
+        def program(name: str, role: str, more: Mapping[str, str], *command: str) -> Program:
+            environment = {**os.environ, **self.environment(name, role), **more}
+            return Program(name, [sys.executable, *command], environment, state.ROOT)
+
+        web = ["-m", "uvicorn", "runtime_project.asgi:application", "--host", self.options.host]
+        web += ["--port", str(self.options.port), "--timeout-graceful-shutdown", "5"]
+        web += ["--no-server-header", "--lifespan", "off"]
+        worker = ["-m", "celery", "-A", "runtime_project", "worker", "-Q", "slices", "-c", "2"]
+        worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
+        kept = {"DATABASE_CONN_MAX_AGE": "600"}
+        return [
+            program("web", "rt_web", {"DATABASE_POOL": "1"}, *web),
+            *(program(name, "rt_worker", kept, *worker, "-n", f"{name}@%h") for name in WORKERS),
+            program("sweep", "rt_worker", kept, str(state.ROOT / "manage.py"), "sweep"),
+        ]
+
+    def _announcement(self) -> state.RunningStack:
+        identity = ProcessIdentity.of(os.getpid())
+        if identity is None:
+            raise LocalStackError("this process cannot see itself in /proc")
+        return state.RunningStack(identity, self.url, self.environment())
+
+
+def is_ready(url: str) -> bool:
+    """Ask the readiness page once."""
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:  # noqa: S310 - our own address
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,83 @@
+"""`manage.py test`: the whole check in stages, each stage one pytest process."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime_project.local import state
+
+BROWSER_COMMAND = "apt-get install -y chromium fonts-noto-cjk"
+# pytest's own code for "no test matched", which a filter may well cause in one of the stages.
+NO_TESTS_COLLECTED = 5
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pytest run over the tests with certain markers."""
+
+    name: str
+    markers: str
+
+
+SUITE = Stage("suite", "not crash and not browser")
+BROWSER = Stage("browser", "browser and not crash")
+CRASH = Stage("crash", "crash")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the stages that the arguments and this machine allow; pass the rest to pytest.
+
+    Returns:
+        0 when every stage passed; names what was not run and how to make it run.
+    """
+    passed_on = [a for a in arguments if a not in {"--crash", "--all"}]
+    if any(a == "-m" or a.startswith("--collect-only") for a in passed_on):
+        return _pytest(passed_on)
+    browser = find_browser()
+    if browser is None and os.environ.get("RT_REQUIRE_BROWSER") == "1":
+        print(f"RT_REQUIRE_BROWSER=1, but there is no Chromium: {BROWSER_COMMAND}")
+        return 1
+    stages = _choose(arguments, has_browser=browser is not None)
+    codes = {stage: _run_stage(stage, passed_on) for stage in stages}
+    _tell_what_was_left_out(stages, has_browser=browser is not None)
+    failed = [code for code in codes.values() if code not in {0, NO_TESTS_COLLECTED}]
+    if failed:
+        return failed[0]
+    return 0 if 0 in codes.values() else NO_TESTS_COLLECTED
+
+
+def find_browser() -> Path | None:
+    """Return the Chromium that browser tests use: $CHROMIUM or the system's."""
+    candidate = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+    return candidate if candidate.is_file() else None
+
+
+def _choose(arguments: Sequence[str], *, has_browser: bool) -> list[Stage]:
+    if "--crash" in arguments:
+        return [CRASH]
+    stages = [SUITE, *([BROWSER] if has_browser else [])]
+    return [*stages, CRASH] if "--all" in arguments else stages
+
+
+def _run_stage(stage: Stage, passed_on: Sequence[str]) -> int:
+    started = time.monotonic()
+    code = _pytest([*passed_on, "-m", stage.markers])
+    word = {0: "passed", NO_TESTS_COLLECTED: "had no matching test"}.get(code, "failed")
+    print(f"Stage {stage.name} {word} ({time.monotonic() - started:.0f} s)\n", flush=True)
+    return code
+
+
+def _pytest(arguments: Sequence[str]) -> int:
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(command, cwd=state.ROOT, check=False).returncode
+
+
+def _tell_what_was_left_out(stages: Sequence[Stage], *, has_browser: bool) -> None:
+    if BROWSER not in stages and not has_browser:
+        print(f"Not run: browser tests, there is no Chromium. To run them: {BROWSER_COMMAND}")
+    if CRASH not in stages:
+        print("Not run: crash tests. To run them: python3 manage.py test --crash (or --all)")
