@@ -5,6 +5,7 @@ own way. Everything that is hashed, signed or compared in the ledger goes throug
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 
 import rfc8785
@@ -59,6 +60,16 @@ def storable_text(value: object) -> str:
     return text
 
 
+def cleaned(value: object) -> object:
+    """Return the nearest value that has a canonical form and that jsonb takes.
+
+    For text that people read and that must never fail to be written: audit details and errors of
+    tools. Other types, large integers and numbers that are not finite become text; lone
+    surrogates and U+0000 become U+FFFD; what is nested too deep becomes "[too deep]".
+    """
+    return _cleaned(value, 0)
+
+
 def check(value: object, *, allow_nul: bool = True) -> None:
     """Name the first place of a value that has no canonical form.
 
@@ -78,10 +89,41 @@ def check(value: object, *, allow_nul: bool = True) -> None:
                     _check_key(key, pointer, allow_nul=allow_nul)
                     pending.append((child, f"{pointer}/{_escaped(key)}", depth + 1))
             case list() | tuple():
-                for index in range(len(item) - 1, -1, -1):
-                    pending.append((item[index], f"{pointer}/{index}", depth + 1))
+                pending.extend(
+                    (item[index], f"{pointer}/{index}", depth + 1)
+                    for index in range(len(item) - 1, -1, -1)
+                )
             case _:
                 _check_scalar(item, pointer, allow_nul=allow_nul)
+
+
+def _cleaned(value: object, depth: int) -> object:
+    match value:
+        case None | bool():
+            return value
+        case str():
+            return _clean_text(value)
+        case int():
+            return int(value) if abs(value) <= MAX_INTEGER else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping() | list() | tuple() | set() | frozenset() if depth >= MAX_DEPTH:
+            return "[too deep]"
+        case Mapping():
+            return {_clean_text(str(k)): _cleaned(v, depth + 1) for k, v in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_cleaned(child, depth + 1) for child in value]
+        case bytes() | bytearray():
+            return f"[{len(value)} bytes]"
+        case _:
+            return _clean_text(str(value))
+
+
+def _clean_text(text: str) -> str:
+    text = str(text).replace("\x00", "\ufffd")
+    if text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def _dump(value: object) -> bytes:
@@ -123,7 +165,7 @@ def _check_scalar(item: object, pointer: str, *, allow_nul: bool) -> None:
                     "integer beyond ±(2^53-1); send it as text", pointer=pointer
                 )
         case float():
-            if item != item or item in (float("inf"), float("-inf")):
+            if not math.isfinite(item):
                 raise NotCanonicalError("number that is not finite", pointer=pointer)
         case _:
             kind = type(item).__name__

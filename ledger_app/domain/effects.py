@@ -49,3 +49,8 @@ DONE = frozenset({_S.SUCCEEDED, _S.COMPENSATED})
 def is_allowed(source: EffectState, target: EffectState) -> bool:
     """Tell whether an effect may move from one state to the other; staying is always allowed."""
     return source == target or target in EDGES[source]
+
+
+def sources_of(target: EffectState) -> tuple[EffectState, ...]:
+    """Return the states from which an effect may move to the given one, in the table's order."""
+    return tuple(source for source, targets in EDGES.items() if target in targets)

@@ -65,9 +65,3 @@ class EffectEdgeError(LedgerError):
     """The effect cannot move from its state to the wanted one."""
 
     code = "effect_edge_refused"
-
-
-class ReceiptConflictError(LedgerError):
-    """The task already has a receipt, and it says something else."""
-
-    code = "receipt_conflict"

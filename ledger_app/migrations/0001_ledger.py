@@ -1,5 +1,6 @@
-import django.db.models.functions.datetime
 import uuid
+
+import django.db.models.functions.datetime
 from django.db import migrations, models
 
 

@@ -1,6 +1,8 @@
 # Roles of the processes and what they may do with the ledger. Audit tables take no INSERT from
 # anybody: entries come from the function alone, which runs with its owner's rights.
 
+from collections.abc import Sequence
+
 from django.db import migrations
 
 from ledger_app.sql import (
@@ -20,7 +22,7 @@ ADD = ("SELECT", "INSERT")
 CHANGE = ("SELECT", "INSERT", "UPDATE")
 
 
-def grant(table, verbs, roles):
+def grant(table: str, verbs: Sequence[str], roles: Sequence[str]) -> migrations.RunSQL:
     return migrations.RunSQL(grant_sql(table, verbs, roles), revoke_sql(table, verbs, roles))
 
 

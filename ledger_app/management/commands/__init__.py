@@ -1,0 +1,1 @@
+"""Commands of the ledger: thin, they parse and print."""

@@ -1,0 +1,173 @@
+"""Every read that leaves the ledger: frozen dataclasses, always within one tenant."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Count, Sum
+
+from ledger_app.domain.effects import EffectKind, EffectState
+from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
+
+PAGE_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRow:
+    """One act on the outside world and where it stands."""
+
+    id: int
+    tenant_id: UUID
+    task_id: UUID
+    step_key: str
+    key: str
+    kind: EffectKind
+    tool: str
+    target: str
+    args_sha256: str
+    state: EffectState
+    attempts: int
+    fence: int
+    approval_id: UUID | None
+    request: object
+    response: object
+    error: object
+    begun_at: datetime | None
+    settled_at: datetime | None
+    created_at: datetime
+
+    @classmethod
+    def from_columns(cls, values: Sequence[object]) -> "EffectRow":
+        """Build a row from values in the order of EFFECT_FIELDS."""
+        by_name = dict(zip(EFFECT_FIELDS, values, strict=True))
+        by_name["kind"] = EffectKind(str(by_name["kind"]))
+        by_name["state"] = EffectState(str(by_name["state"]))
+        return cls(**by_name)  # type: ignore[arg-type]
+
+
+EFFECT_FIELDS = tuple(field.name for field in fields(EffectRow))
+EFFECT_COLUMNS = ", ".join(EFFECT_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    """What a task delivered; `sha256` is the digest of `document`."""
+
+    id: UUID
+    tenant_id: UUID
+    task_id: UUID
+    outcome: str
+    items: list[dict[str, object]]
+    effects: list[dict[str, object]]
+    document: str
+    sha256: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One audit entry as people read it; `details` is None when there were none."""
+
+    stream: str
+    seq: int
+    at: datetime
+    envelope: str
+    details: str | None
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageTotal:
+    """What one model used for one kind of caller, summed over rows."""
+
+    model: str
+    caller: str
+    currency: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_micros: int
+
+
+def find_effect(*, tenant_id: UUID, key: str) -> EffectRow | None:
+    """Return the effect with this key."""
+    found = Effect.objects.filter(tenant_id=tenant_id, key=key).values_list(*EFFECT_FIELDS).first()
+    return EffectRow.from_columns(found) if found else None
+
+
+def list_effects(
+    *, tenant_id: UUID, task_id: UUID, after_id: int = 0, limit: int = PAGE_LIMIT
+) -> list[EffectRow]:
+    """Return effects of one task, oldest first; go on with the last id as `after_id`."""
+    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id, id__gt=after_id)
+    found = rows.order_by("id").values_list(*EFFECT_FIELDS)[: min(limit, PAGE_LIMIT)]
+    return [EffectRow.from_columns(values) for values in found]
+
+
+def list_open_effects(
+    *, tenant_id: UUID, after_id: int = 0, limit: int = PAGE_LIMIT
+) -> list[EffectRow]:
+    """Return effects of one tenant that are begun or in doubt, oldest first."""
+    rows = Effect.objects.filter(
+        tenant_id=tenant_id,
+        id__gt=after_id,
+        state__in=[EffectState.BEGUN.value, EffectState.IN_DOUBT.value],
+    )
+    found = rows.order_by("id").values_list(*EFFECT_FIELDS)[: min(limit, PAGE_LIMIT)]
+    return [EffectRow.from_columns(values) for values in found]
+
+
+def count_effects(*, tenant_id: UUID, task_id: UUID) -> Mapping[EffectState, int]:
+    """Return how many effects of one task stand in each state; states without any are left out."""
+    counts = (
+        Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+        .values_list("state")
+        .annotate(count=Count("id"))
+        .order_by()
+    )
+    return {EffectState(state): count for state, count in counts}
+
+
+def find_receipt(*, tenant_id: UUID, task_id: UUID) -> ReceiptRow | None:
+    """Return the receipt of a task."""
+    found = (
+        Receipt.objects.filter(tenant_id=tenant_id, task_id=task_id)
+        .values_list(*(field.name for field in fields(ReceiptRow)))
+        .first()
+    )
+    return ReceiptRow(*found) if found else None
+
+
+def list_audit_entries(
+    *, tenant_id: UUID, stream: str, after_seq: int = 0, limit: int = PAGE_LIMIT
+) -> list[AuditRow]:
+    """Return entries of one stream in order; go on with the last seq as `after_seq`.
+
+    A stream of another tenant has no entries, like one that does not exist.
+    """
+    if not AuditStream.objects.filter(stream=stream, tenant_id=tenant_id).exists():
+        return []
+    rows = AuditEntry.objects.filter(stream=stream, seq__gt=after_seq).order_by("seq")
+    return [
+        AuditRow(row_stream, seq, at, envelope, details, bytes(entry_hash).hex())
+        for row_stream, seq, at, envelope, details, entry_hash in rows.values_list(
+            "stream", "seq", "at", "envelope", "details", "hash"
+        )[: min(limit, PAGE_LIMIT)]
+    ]
+
+
+def total_usage(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> list[UsageTotal]:
+    """Return totals by model, caller and currency over some tasks."""
+    rows = (
+        Usage.objects.filter(tenant_id=tenant_id, task_id__in=task_ids)
+        .values_list("model", "caller", "currency")
+        .annotate(
+            calls=Count("id"),
+            total_input=Sum("input_tokens"),
+            total_output=Sum("output_tokens"),
+            total_cost=Sum("cost_micros"),
+        )
+        .order_by("model", "caller", "currency")
+    )
+    return [UsageTotal(*values) for values in rows]

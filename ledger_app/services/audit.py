@@ -1,0 +1,103 @@
+"""Append to the audit chain: one round trip, last in the transaction."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from ledger_app.domain.audit import Envelope
+from ledger_app.domain.canonical import canonical_text, cleaned
+from ledger_app.domain.redaction import redact
+from ledger_app.services.verification import verify, verify_all
+
+# What psycopg adapts: text, numbers, bytes, UUIDs, lists of them, None.
+SqlParameter = Any
+
+__all__ = ["SqlParameter", "append", "append_sql", "verify", "verify_all"]
+
+_CALL = "public.ledger_audit_append(%s::text, %s::uuid, %s::text, %s::text, %s::bytea)"
+
+
+def append(
+    *,
+    stream: str,
+    tenant_id: UUID,
+    actor: str,
+    action: str,
+    target: str,
+    outcome: str = "ok",
+    via: str = "",
+    on_behalf_of: str | None = None,
+    old_version: int | None = None,
+    new_version: int | None = None,
+    request_id: str | None = None,
+    details: Mapping[str, object] | None = None,
+) -> int:
+    """Append one entry and return its number in the stream.
+
+    `stream` is `task:<uuid>`, `tenant:<uuid>` or `system` (with `SYSTEM_TENANT`); `actor` and
+    `on_behalf_of` are `user:<id>`, `agent:<uuid>` or `system:<name>`. Everything but `details`
+    holds ids only and stays for ever; `details` is redacted here and may be erased later.
+
+    Transaction: the caller's; the entry exists exactly when the change it tells of exists.
+    Locks: the head of the stream, until the transaction ends; so call it last.
+    """
+    call, parameters = append_sql(
+        stream=stream,
+        tenant_id=tenant_id,
+        actor=actor,
+        action=action,
+        target=target,
+        outcome=outcome,
+        via=via,
+        on_behalf_of=on_behalf_of,
+        old_version=old_version,
+        new_version=new_version,
+        request_id=request_id,
+        details=details,
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {call}", parameters)
+        (seq,) = cursor.fetchone()
+    return int(seq)
+
+
+def append_sql(
+    *,
+    stream: str,
+    tenant_id: UUID,
+    actor: str,
+    action: str,
+    target: str,
+    outcome: str = "ok",
+    via: str = "",
+    on_behalf_of: str | None = None,
+    old_version: int | None = None,
+    new_version: int | None = None,
+    request_id: str | None = None,
+    details: Mapping[str, object] | None = None,
+) -> tuple[str, list[SqlParameter]]:
+    """Return the call as an SQL expression with its parameters, for a larger statement.
+
+    Select it from the rows that the change returned, and from nothing when nothing changed:
+    `WITH moved AS (UPDATE … RETURNING id) SELECT moved.id, <expression> FROM moved`. It runs once
+    for each row of that SELECT, after the row is locked.
+    """
+    envelope = Envelope(
+        stream=stream,
+        tenant_id=tenant_id,
+        actor=actor,
+        action=action,
+        target=target,
+        outcome=outcome,
+        via=via,
+        on_behalf_of=on_behalf_of,
+        old_version=old_version,
+        new_version=new_version,
+        request_id=request_id,
+    )
+    text = canonical_text(cleaned(redact(details))) if details else None
+    salt = os.urandom(16) if text is not None else None
+    return _CALL, [stream, tenant_id, envelope.text(), text, salt]

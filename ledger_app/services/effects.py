@@ -1,0 +1,356 @@
+"""Effects: begin before the call, settle after it, never lose the doubt in between.
+
+The order that makes an effect happen once: `begin` in a commit of its own, then the call with the
+effect key, then `succeed` in the commit that stores the step's result.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from django.db import connection
+
+from ledger_app.domain.audit import task_stream
+from ledger_app.domain.canonical import canonical_text, cleaned, sha256_hex, storable_text
+from ledger_app.domain.effects import DONE, SETTLED, EffectKind, EffectState, sources_of
+from ledger_app.domain.errors import (
+    EffectEdgeError,
+    EffectInDoubtError,
+    EffectKeyReusedError,
+    EffectNotFoundError,
+    StaleFenceError,
+)
+from ledger_app.domain.redaction import redact
+from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect
+from ledger_app.services.audit import SqlParameter, append_sql
+
+ENGINE = "system:engine"
+_JSON_FIELDS = frozenset({"request", "response", "error"})
+
+# Begins an act, or begins it again where that is safe: not under an older fence, not for another
+# act with the same key, not an opaque act that was begun, nothing in doubt, nothing done.
+_BEGIN = """
+WITH begun AS (
+    INSERT INTO ledger_app_effect AS e
+        (tenant_id, task_id, step_key, key, kind, tool, target, args_sha256, state, attempts,
+         fence, approval_id, request, begun_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 'begun', 1, %s, %s, %s::jsonb, clock_timestamp())
+    ON CONFLICT (tenant_id, key) DO UPDATE SET
+        state = 'begun', attempts = e.attempts + 1, fence = EXCLUDED.fence,
+        approval_id = coalesce(EXCLUDED.approval_id, e.approval_id),
+        begun_at = clock_timestamp(), settled_at = NULL, error = NULL
+    WHERE e.fence <= EXCLUDED.fence
+        AND (e.state IN ('planned', 'failed') OR (e.state = 'begun' AND e.kind <> 'opaque'))
+        AND (e.task_id, e.step_key, e.kind, e.tool, e.target, e.args_sha256)
+            = (EXCLUDED.task_id, EXCLUDED.step_key, EXCLUDED.kind, EXCLUDED.tool,
+               EXCLUDED.target, EXCLUDED.args_sha256)
+    RETURNING *
+)
+SELECT {columns}, {audit} FROM begun
+"""
+
+_SETTLE = """
+WITH moved AS (
+    UPDATE ledger_app_effect SET
+        state = %s, fence = %s, error = %s::jsonb,
+        response = coalesce(%s::jsonb, response),
+        settled_at = CASE WHEN %s THEN clock_timestamp() END
+    WHERE tenant_id = %s AND key = %s AND task_id = %s AND fence <= %s AND state = ANY(%s)
+    RETURNING *
+)
+SELECT {columns}, {audit} FROM moved
+"""
+
+
+def begin(
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    step_key: str,
+    key: str,
+    kind: str,
+    tool: str,
+    target: str,
+    args_sha256: str,
+    fence: int,
+    approval_id: UUID | None = None,
+    request: Mapping[str, object],
+) -> EffectRow:
+    """Record that the outside is about to be called; read the returned state before calling.
+
+    `begun` means: call now, with the key. `succeeded` or `compensated` means: it has happened,
+    take the stored response and do not call. Beginning the same act again raises `attempts`.
+    `request` is redacted before it is stored; `args_sha256` vouches for the exact arguments.
+
+    Transaction: commit before the call. Locks: the effect, then the audit stream of the task.
+
+    Raises:
+        StaleFenceError: a newer fence has written this effect.
+        EffectInDoubtError: it may have happened already and nobody has settled that.
+        EffectKeyReusedError: the key belongs to another act.
+    """
+    act = {
+        "task_id": task_id,
+        "step_key": step_key,
+        "kind": EffectKind(kind).value,
+        "tool": tool,
+        "target": target,
+        "args_sha256": args_sha256,
+    }
+    begun = _write(
+        _BEGIN,
+        [
+            tenant_id,
+            task_id,
+            step_key,
+            key,
+            act["kind"],
+            tool,
+            target,
+            args_sha256,
+            fence,
+            approval_id,
+            storable_text(cleaned(redact(request))),
+        ],
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        actor=ENGINE,
+        action="effect.begun",
+        details={**act, "fence": fence, "approval_id": approval_id},
+    )
+    return begun or _why_not_begun(tenant_id=tenant_id, key=key, fence=fence, act=act)
+
+
+def succeed(
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    response: object,
+    actor: str = ENGINE,
+    reason: str = "",
+) -> EffectRow:
+    """Record that the act has happened, with what the other side answered.
+
+    `response` is stored as it is, since it becomes the step's result; it must be a JSON value.
+    Settling twice with the same response changes nothing. A person who settles an act in doubt
+    is named as `actor`, with a reason.
+
+    Transaction: the one that stores the step's result. Locks: the effect, then the audit stream.
+    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError, NotCanonicalError.
+    """
+    text = storable_text(response)
+    details = {"response_sha256": sha256_hex(text.encode()), "fence": fence, "reason": reason}
+    moved = _settle(
+        EffectState.SUCCEEDED,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        response=text,
+        details=details,
+    )
+    if moved is not None:
+        return moved
+    stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
+    if stored.state == EffectState.SUCCEEDED and canonical_text(stored.response) == text:
+        return stored
+    raise _edge_error(stored, EffectState.SUCCEEDED)
+
+
+def fail(
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    error: Mapping[str, object],
+    actor: str = ENGINE,
+    reason: str = "",
+) -> EffectRow:
+    """Record that the act has certainly not happened; it may be begun again.
+
+    When it may have happened, call `mark_in_doubt` instead. `error` is redacted.
+
+    Transaction: the caller's. Locks: the effect, then the audit stream.
+    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
+    """
+    return _settle_with_error(
+        EffectState.FAILED,
+        error,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        reason=reason,
+    )
+
+
+def mark_in_doubt(
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    error: Mapping[str, object],
+    actor: str = ENGINE,
+    reason: str = "",
+) -> EffectRow:
+    """Record that the act may or may not have happened; from here a person or a query decides.
+
+    Transaction: the caller's. Locks: the effect, then the audit stream.
+    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
+    """
+    return _settle_with_error(
+        EffectState.IN_DOUBT,
+        error,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        reason=reason,
+    )
+
+
+def _settle_with_error(
+    target: EffectState,
+    error: Mapping[str, object],
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    actor: str,
+    reason: str,
+) -> EffectRow:
+    clean = cleaned(redact(error))
+    moved = _settle(
+        target,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        error=storable_text(clean),
+        details={"error": clean, "fence": fence, "reason": reason},
+    )
+    if moved is not None:
+        return moved
+    stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
+    if stored.state == target:
+        return stored
+    raise _edge_error(stored, target)
+
+
+def _settle(
+    target: EffectState,
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    actor: str,
+    details: Mapping[str, object],
+    response: str | None = None,
+    error: str | None = None,
+) -> EffectRow | None:
+    sources = [state.value for state in sources_of(target)]
+    return _write(
+        _SETTLE,
+        [
+            target.value,
+            fence,
+            error,
+            response,
+            target in SETTLED,
+            tenant_id,
+            key,
+            task_id,
+            fence,
+            sources,
+        ],
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        actor=actor,
+        action=f"effect.{target.value}",
+        details=details,
+    )
+
+
+def _write(
+    statement: str,
+    parameters: list[SqlParameter],
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    actor: str,
+    action: str,
+    details: Mapping[str, object],
+) -> EffectRow | None:
+    """Run one statement that changes the effect and tells the audit; None when nothing changed."""
+    audit, audit_parameters = append_sql(
+        stream=task_stream(task_id),
+        tenant_id=tenant_id,
+        actor=actor,
+        action=action,
+        target=f"effect:{key}",
+        details={name: fact for name, fact in details.items() if fact not in (None, "")},
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            statement.format(columns=EFFECT_COLUMNS, audit=audit), [*parameters, *audit_parameters]
+        )
+        found = cursor.fetchone()
+    return EffectRow.from_columns(_decoded(found[:-1])) if found else None
+
+
+def _decoded(values: Sequence[object]) -> list[object]:
+    # Django leaves jsonb as text on a plain cursor; its JSONField decodes elsewhere.
+    return [
+        json.loads(value) if name in _JSON_FIELDS and isinstance(value, str) else value
+        for name, value in zip(EFFECT_FIELDS, values, strict=True)
+    ]
+
+
+def _why_not_begun(
+    *, tenant_id: UUID, key: str, fence: int, act: Mapping[str, object]
+) -> EffectRow:
+    stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
+    different = sorted(name for name, value in act.items() if getattr(stored, name) != value)
+    if different:
+        raise EffectKeyReusedError(
+            f"effect {key} was begun with another {', '.join(different)}", key=key, fields=different
+        )
+    if stored.state in DONE:
+        return stored
+    raise EffectInDoubtError(
+        f"effect {key} may have happened and is not called again before it is settled",
+        key=key,
+        state=stored.state.value,
+        kind=stored.kind.value,
+    )
+
+
+def _stored(*, tenant_id: UUID, key: str, fence: int) -> EffectRow:
+    stored = find_effect(tenant_id=tenant_id, key=key)
+    if stored is None:
+        raise EffectNotFoundError(f"no effect {key} in this tenant", key=key)
+    if stored.fence > fence:
+        raise StaleFenceError(key, fence=fence, stored_fence=stored.fence)
+    return stored
+
+
+def _edge_error(stored: EffectRow, target: EffectState) -> EffectEdgeError:
+    return EffectEdgeError(
+        f"effect {stored.key} is {stored.state.value} and cannot become {target.value}",
+        key=stored.key,
+        state=stored.state.value,
+        target=target.value,
+    )
