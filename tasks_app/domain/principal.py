@@ -30,6 +30,8 @@ class Principal:
     agent_id: UUID | None = None
     api_key_id: UUID | None = None
     display: str = ""
+    # A suspended tenant's members may look and change nothing (S1).
+    suspended: bool = False
 
     @property
     def actor(self) -> str:

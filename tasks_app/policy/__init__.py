@@ -1,1 +1,1 @@
-"""May this happen? Answers, never writes."""
+"""May this happen? Answers only; nothing here writes."""

@@ -1,1 +1,1 @@
-"""Every read that leaves the application; frozen dataclasses out."""
+"""Every read that leaves the app: frozen dataclasses, scoped to who asks."""

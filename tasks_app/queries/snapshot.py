@@ -1,0 +1,315 @@
+"""The authoritative present state of one task: one shape for REST, MCP, streams and pages.
+
+It is read in one statement, so that status, version, approval and question belong together.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import (
+    Count,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Func,
+    OuterRef,
+    QuerySet,
+    Subquery,
+)
+from django.db.models.functions import Coalesce, JSONObject
+from django.utils.translation import gettext as _
+
+from tasks_app.domain.errors import NotFoundError
+from tasks_app.domain.principal import Principal
+from tasks_app.domain.states import OUTSIDE, TaskStatus
+from tasks_app.models import Approval, SteeringCommand, Step, Task
+
+WAITING = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user as others see one."""
+
+    id: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    """The newest checkpoint and when it was written."""
+
+    seq: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who executes the task; `seconds_left` by the database's clock, never negative."""
+
+    owner: str
+    pid: int | None
+    fence: int
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpenApproval:
+    """The approval the task waits for; `version` and `args_sha256` go into the decision."""
+
+    id: UUID
+    tool: str
+    version: int
+    args_sha256: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuestion:
+    """The plain question the task waits for; `schema` is the JSON schema of an answer."""
+
+    step_key: str
+    prompt: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """Where a task stands. `progress` is 0 to 1, or None while the total is unknown."""
+
+    tenant_id: UUID
+    task_id: UUID
+    workflow: str
+    workflow_version: int
+    title: str
+    status: TaskStatus
+    outside_status: str
+    status_message: str
+    state_version: int
+    seq: int
+    plan_version: int
+    goal: Mapping[str, Any]
+    priority: int
+    progress: float | None
+    progress_done: int
+    progress_total: int | None
+    phase: str
+    last_checkpoint: LastCheckpoint | None
+    lease: Lease | None
+    recoveries: int
+    cancel_requested: bool
+    open_approval: OpenApproval | None
+    open_question: OpenQuestion | None
+    pending_commands: int
+    error: Mapping[str, Any] | None
+    result: Any
+    stop_reason: str
+    steps_done: int
+    initiator: Person
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+
+    @property
+    def initiator_id(self) -> int:
+        """Return whose task it is, for `policy.capabilities`."""
+        return self.initiator.id
+
+
+def get_snapshot(principal: Principal, task_id: UUID) -> TaskSnapshot:
+    """Return the task's present state, in one query.
+
+    Raises:
+        NotFoundError: no such task, or outside what the principal may see.
+    """
+    row = _rows(principal).filter(id=task_id).first()
+    if row is None:
+        raise NotFoundError("Not found.")
+    return _snapshot(row)
+
+
+def get_version(principal: Principal, task_id: UUID) -> tuple[int, int]:
+    """Return (state_version, seq) of the task: one row read, for a snapshot's ETag.
+
+    Raises:
+        NotFoundError: as `get_snapshot`.
+    """
+    rows = Task.objects.visible_to(principal).filter(id=task_id)
+    row: tuple[int, int] | None = rows.values_list("state_version", "event_seq").first()
+    if row is None:
+        raise NotFoundError("Not found.")
+    return row
+
+
+def progress_of(status: TaskStatus, done: int, total: int | None) -> float | None:
+    """Return 0 to 1, or None while nobody knows how much there is to do."""
+    if status is TaskStatus.COMPLETED:
+        return 1.0
+    if not total:
+        return None
+    return min(done / total, 1.0)
+
+
+def _rows(principal: Principal) -> QuerySet[Task]:
+    of_task = {"tenant_id": OuterRef("tenant_id"), "task_id": OuterRef("pk")}
+    approval = (
+        Approval.objects.visible_to(principal)
+        .filter(**of_task, status="pending")
+        .order_by("created_at")
+        .values_list(
+            JSONObject(
+                id="id",
+                tool="tool",
+                version="version",
+                args_sha256="args_sha256",
+                expires_at="expires_at",
+            )
+        )
+    )
+    question = (
+        Step.objects.for_tenant(principal.tenant_id)
+        .filter(**of_task, kind="question", status=WAITING, retired_in__isnull=True)
+        .order_by("position")
+        .values_list(JSONObject(key="key", options="options"))
+    )
+    pending = (
+        SteeringCommand.objects.for_tenant(principal.tenant_id)
+        .filter(**of_task, status="pending")
+        .order_by()
+        .values("task_id")
+        .annotate(number=Count("id"))
+        .values("number")
+    )
+    rows: QuerySet[Task] = Task.objects.visible_to(principal)
+    return rows.select_related("initiator").annotate(
+        open_approvals=ArraySubquery(approval[:1]),
+        open_questions=ArraySubquery(question[:1]),
+        pending_commands=Coalesce(Subquery(pending), 0),
+        lease_left=ExpressionWrapper(
+            F("lease_expires_at") - Func(function="clock_timestamp"),
+            output_field=DurationField(),
+        ),
+    )
+
+
+def _snapshot(row: Any) -> TaskSnapshot:  # noqa: ANN401 - a Task with the annotations of _rows
+    status = TaskStatus(row.status)
+    approval = _approval(row.open_approvals)
+    return TaskSnapshot(
+        tenant_id=row.tenant_id,
+        task_id=row.id,
+        workflow=row.workflow,
+        workflow_version=row.workflow_version,
+        title=row.title,
+        status=status,
+        outside_status=OUTSIDE[status],
+        status_message=_message(row, status, approval),
+        state_version=row.state_version,
+        seq=row.event_seq,
+        plan_version=row.plan_version,
+        goal=row.goal,
+        priority=row.priority,
+        progress=progress_of(status, row.progress_done, row.progress_total),
+        progress_done=row.progress_done,
+        progress_total=row.progress_total,
+        phase=row.phase,
+        last_checkpoint=_checkpoint(row),
+        lease=_lease(row),
+        recoveries=row.recoveries_total,
+        cancel_requested=row.cancel_requested_at is not None,
+        open_approval=approval,
+        open_question=_question(row.open_questions),
+        pending_commands=row.pending_commands,
+        error=row.error,
+        result=row.result,
+        stop_reason=row.stop_reason,
+        steps_done=row.steps_done,
+        initiator=Person(
+            row.initiator_id, row.initiator.get_full_name() or row.initiator.get_username()
+        ),
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        deadline_at=row.deadline_at,
+    )
+
+
+def _checkpoint(row: Task) -> LastCheckpoint | None:
+    if not row.checkpoint_seq:
+        return None
+    return LastCheckpoint(row.checkpoint_seq, row.last_checkpoint_at)
+
+
+def _lease(row: Any) -> Lease | None:  # noqa: ANN401 - as _snapshot
+    if row.lease_owner is None:
+        return None
+    host, pid = split_owner(row.lease_owner)
+    left = row.lease_left.total_seconds() if row.lease_left is not None else 0.0
+    return Lease(owner=host, pid=pid, fence=row.fence, seconds_left=max(left, 0.0))
+
+
+def split_owner(owner: str) -> tuple[str, int | None]:
+    """Return host name and process id of a lease owner, "<hostname>:<pid>:<token>"."""
+    parts = owner.rsplit(":", 2)
+    if len(parts) == 3 and parts[1].isdigit():
+        return parts[0], int(parts[1])
+    return owner, None
+
+
+def _approval(found: list[dict[str, Any]]) -> OpenApproval | None:
+    if not found:
+        return None
+    value = found[0]
+    return OpenApproval(
+        id=UUID(value["id"]),
+        tool=value["tool"],
+        version=value["version"],
+        args_sha256=value["args_sha256"],
+        expires_at=datetime.fromisoformat(value["expires_at"]),
+    )
+
+
+def _question(found: list[dict[str, Any]]) -> OpenQuestion | None:
+    if not found:
+        return None
+    options = found[0]["options"]
+    return OpenQuestion(
+        step_key=found[0]["key"],
+        prompt=str(options.get("prompt", "")),
+        schema=options.get("schema") or {},
+    )
+
+
+def _message(row: Task, status: TaskStatus, approval: OpenApproval | None) -> str:
+    words = {
+        TaskStatus.QUEUED: _("Waiting for a worker."),
+        TaskStatus.WORKING: row.phase or _("Working."),
+        TaskStatus.PAUSING: _("Pausing at the next safe point."),
+        TaskStatus.PAUSED: _("Paused."),
+        TaskStatus.RECOVERING: _("A worker was lost; another one takes over."),
+        TaskStatus.COMPLETED: _("Completed."),
+        TaskStatus.CANCELLED: _("Cancelled."),
+    }
+    if row.cancel_requested_at is not None and status not in (
+        TaskStatus.COMPLETED,
+        TaskStatus.FAILED,
+        TaskStatus.CANCELLED,
+    ):
+        return _("Cancelling at the next safe point.")
+    if status is TaskStatus.INPUT_REQUIRED:
+        if approval is not None:
+            return _("Waiting for a decision on %(tool)s.") % {"tool": approval.tool}
+        return _("Waiting for a person.")
+    reason = str((row.error or {}).get("message") or row.stop_reason)
+    if status is TaskStatus.DEAD_LETTERED:
+        return _("Held for an operator: %(reason)s") % {"reason": reason}
+    if status is TaskStatus.FAILED:
+        return _("Failed: %(reason)s") % {"reason": reason}
+    return words[status]
