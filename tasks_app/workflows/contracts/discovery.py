@@ -36,7 +36,6 @@ DOCUMENT_SUFFIXES: Final = frozenset(
         ".docx",
         ".doc",
         ".docm",
-       
         ".rtf",
         ".odt",
         ".pages",
