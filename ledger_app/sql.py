@@ -18,7 +18,7 @@ _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _VERBS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
 
 
-def create_roles_sql() -> str:
+def create_roles_sql(roles: Sequence[str] = ROLES) -> str:
     """Return a block that creates the missing roles, or leaves them out where it may not.
 
     Roles belong to the whole server: two databases that migrate at once may both try, and the
@@ -28,7 +28,7 @@ def create_roles_sql() -> str:
 DO $roles$
 DECLARE wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY[{_literals(ROLES)}] LOOP
+    FOREACH wanted IN ARRAY ARRAY[{_literals(roles)}] LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = wanted) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);

@@ -14,13 +14,16 @@ from ledger_app.domain.errors import NotCanonicalError
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**53 - 1
+# From here on RFC 8785 spells a number with an exponent.
+_EXPONENT_FROM = 1e21
 
 
 def canonical_bytes(value: object) -> bytes:
     """Return the RFC 8785 form of a JSON value as UTF-8.
 
-    Mappings with text keys, lists, tuples, text, booleans, None, finite floats and integers within
-    ±(2^53-1) have one; larger numbers travel as text.
+    Mappings with text keys, lists, tuples, text, booleans, None, integers within ±(2^53-1) and
+    finite floats have one; larger numbers travel as text. A float between 2^53 and 1e21 is refused
+    too: it would be spelled as an integer that no reader could hash again.
 
     Raises:
         NotCanonicalError: anything else, nested deeper than MAX_DEPTH, or text with a lone
@@ -106,7 +109,7 @@ def _cleaned(value: object, depth: int) -> object:
         case int():
             return int(value) if abs(value) <= MAX_INTEGER else str(value)
         case float():
-            return value if math.isfinite(value) else str(value)
+            return value if _is_fit(value) else str(value)
         case Mapping() | list() | tuple() | set() | frozenset() if depth >= MAX_DEPTH:
             return "[too deep]"
         case Mapping():
@@ -129,22 +132,32 @@ def _clean_text(text: str) -> str:
 def _dump(value: object) -> bytes:
     plain = dict(value) if isinstance(value, Mapping) and not isinstance(value, dict) else value
     if isinstance(plain, dict | list | tuple):
-        _check_depth(plain)
+        _check_levels(plain)
+    elif isinstance(plain, float) and not _is_fit(plain):
+        check(plain)
     return rfc8785.dumps(plain)  # type: ignore[arg-type]
 
 
-def _check_depth(value: object) -> None:
+def _check_levels(value: object) -> None:
+    """Refuse depth and unfit floats in one fast pass, level by level."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH + 1):
-        level = [
-            child
-            for item in level
-            for child in (item.values() if isinstance(item, dict) else item)  # type: ignore[attr-defined]
-            if isinstance(child, dict | list | tuple)
-        ]
-        if not level:
+        deeper: list[object] = []
+        for item in level:
+            for child in item.values() if isinstance(item, dict) else item:  # type: ignore[attr-defined]
+                if isinstance(child, dict | list | tuple):
+                    deeper.append(child)
+                elif isinstance(child, float) and not _is_fit(child):
+                    check(value)
+        if not deeper:
             return
+        level = deeper
     check(value)
+
+
+def _is_fit(number: float) -> bool:
+    size = abs(number)
+    return math.isfinite(number) and (size <= MAX_INTEGER or size >= _EXPONENT_FROM)
 
 
 def _check_key(key: object, pointer: str, *, allow_nul: bool) -> None:
@@ -167,6 +180,8 @@ def _check_scalar(item: object, pointer: str, *, allow_nul: bool) -> None:
         case float():
             if not math.isfinite(item):
                 raise NotCanonicalError("number that is not finite", pointer=pointer)
+            if not _is_fit(item):
+                raise NotCanonicalError("whole number beyond ±(2^53-1)", pointer=pointer)
         case _:
             kind = type(item).__name__
             raise NotCanonicalError(f"value of type {kind} is not JSON", pointer=pointer)

@@ -11,16 +11,18 @@ from uuid import UUID
 from django.db import connection
 
 from ledger_app.domain.audit import task_stream
-from ledger_app.domain.canonical import canonical_text, cleaned, sha256_hex, storable_text
+from ledger_app.domain.canonical import cleaned, sha256_hex, storable_text
 from ledger_app.domain.effects import DONE, SETTLED, EffectKind, EffectState, sources_of
 from ledger_app.domain.errors import (
     EffectEdgeError,
     EffectInDoubtError,
     EffectKeyReusedError,
     EffectNotFoundError,
+    NotCanonicalError,
     StaleFenceError,
 )
 from ledger_app.domain.redaction import redact
+from ledger_app.models import Effect
 from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect
 from ledger_app.services.audit import SqlParameter, append_sql
 
@@ -134,13 +136,15 @@ def succeed(
 ) -> EffectRow:
     """Record that the act has happened, with what the other side answered.
 
-    `response` is stored as it is, since it becomes the step's result; it must be a JSON value.
-    Settling twice with the same response changes nothing. A person who settles an act in doubt
+    The returned row's `response` becomes the step's result: it is what was given, or the nearest
+    JSON value when the other side sent something that cannot be stored, since a call that has
+    happened must be recorded. Settling twice with the same response changes nothing. A person who settles an act in doubt
     is named as `actor`, with a reason.
 
     Transaction: the one that stores the step's result. Locks: the effect, then the audit stream.
-    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError, NotCanonicalError.
+    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
     """
+    response = _storable(response)
     text = storable_text(response)
     details = {"response_sha256": sha256_hex(text.encode()), "fence": fence, "reason": reason}
     moved = _settle(
@@ -156,7 +160,9 @@ def succeed(
     if moved is not None:
         return moved
     stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
-    if stored.state == EffectState.SUCCEEDED and canonical_text(stored.response) == text:
+    # Compared by the database: it stores numbers its own way, so texts may differ.
+    same = Effect.objects.filter(pk=stored.id, response=response).exists()
+    if stored.state == EffectState.SUCCEEDED and same:
         return stored
     raise _edge_error(stored, EffectState.SUCCEEDED)
 
@@ -215,6 +221,14 @@ def mark_in_doubt(
         actor=actor,
         reason=reason,
     )
+
+
+def _storable(response: object) -> object:
+    try:
+        storable_text(response)
+    except NotCanonicalError:
+        return cleaned(response)
+    return response
 
 
 def _settle_with_error(
