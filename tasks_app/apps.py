@@ -14,4 +14,8 @@ class TasksAppConfig(AppConfig):
 
     @override
     def ready(self) -> None:
+        # Imported late: django-eventstream reads the settings when it is imported.
+        from tasks_app.events import listening
+
+        listening.install()
         autodiscover_modules("durable")

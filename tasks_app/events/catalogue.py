@@ -29,9 +29,20 @@ class EventType(StrEnum):
     TERMINAL = "terminal"
 
 
+class TenantHint(StrEnum):
+    """Names of the events on a tenant's channels; never stored, no `seq`."""
+
+    # The list of tasks may have changed; at most one a task in two seconds.
+    TASK = "task"
+    # The open questions may have changed.
+    INBOX = "inbox"
+
+
 class StreamNotice(StrEnum):
     """What a stream says about itself; never stored, no `seq`."""
 
+    # The stream listens from here on.
+    OPEN = "stream-open"
     # Events were lost between Redis and this stream: read the snapshot.
     RESYNC = "resync"
     # The stream has lived long enough: open a new one, nothing is wrong.
@@ -140,10 +151,22 @@ class PushedForm(TypedDict):
     version: int
 
 
-class TenantForm(PushedForm):
-    """The data of every event on a tenant's stream: which task to look at again."""
+class SnapshotForm(PushedForm):
+    """The data of the `task.snapshot` that a stream begins with."""
+
+    status: str
+
+
+class TenantForm(TypedDict):
+    """The data of `task` and `inbox`: which task to look at again.
+
+    Empty for people who see only their own tasks: the hint itself says enough.
+    """
 
     task: str
+    type: str
+    progress: float | None
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +196,16 @@ class PushedEvent:
         return {**form, "phase": _fitting_phase(form)}
 
     def tenant_form(self) -> TenantForm:
-        """Return the data for the tenant's channels, at most MAX_PUSHED_BYTES as JSON."""
-        form: TenantForm = {**self.task_form(), "task": str(self.task_id)}
-        return {**form, "phase": _fitting_phase(form)}
+        """Return the data for the tenant's channels; constant in size."""
+        return {
+            "task": str(self.task_id),
+            "type": self.type,
+            "progress": self.progress,
+            "version": self.version,
+        }
 
 
-def _fitting_phase(form: PushedForm | TenantForm) -> str:
+def _fitting_phase(form: PushedForm) -> str:
     """Return the phase, cut so that the form keeps to its limit."""
     room = MAX_PUSHED_BYTES - len(json.dumps({**form, "phase": ""}))
     phase = form["phase"]

@@ -18,7 +18,7 @@ from uuid import UUID
 from redis import RedisError
 
 from tasks_app.events import transport
-from tasks_app.events.catalogue import INBOX_TYPES, PushedEvent
+from tasks_app.events.catalogue import INBOX_TYPES, PushedEvent, TenantHint
 from tasks_app.events.channels import inbox_channel, task_channel, tasks_channel
 
 logger = logging.getLogger(__name__)
@@ -90,11 +90,11 @@ class Publisher:
                 self._changed.wait_for(self._has_work, self._seconds_to_next_due())
                 self._sending = True
                 events = [self._queue.popleft()] if self._queue else []
-                due = self._take_due()
+                due = self._take_due(ending=self._flushing > 0 and not events)
             for event in events:
                 self._send_now(event)
             for event in due:
-                self._send(tasks_channel(event.tenant_id), event.type, event.tenant_form())
+                self._send(tasks_channel(event.tenant_id), TenantHint.TASK, event.tenant_form())
 
     def _has_work(self) -> bool:
         return bool(self._queue) or (bool(self._held) and self._flushing > 0)
@@ -103,13 +103,12 @@ class Publisher:
         first = next(iter(self._tenant_due.values()), None)
         return None if first is None else max(0.0, first - time.monotonic())
 
-    def _take_due(self) -> list[PushedEvent]:
+    def _take_due(self, *, ending: bool) -> list[PushedEvent]:
         """Remove and return the held events whose time has come; forget pauses that are over.
 
         `_tenant_due` is in order of time, since every pause has the same length.
         """
         now = time.monotonic()
-        ending = self._flushing > 0 and not self._queue
         taken = []
         for task_id, due in list(self._tenant_due.items()) if ending else self._over(now):
             event = self._held.pop(task_id, None)
@@ -127,13 +126,13 @@ class Publisher:
     def _send_now(self, event: PushedEvent) -> None:
         self._send(task_channel(event.task_id), event.type, event.task_form())
         if event.type in INBOX_TYPES:
-            self._send(inbox_channel(event.tenant_id), event.type, event.tenant_form())
+            self._send(inbox_channel(event.tenant_id), TenantHint.INBOX, event.tenant_form())
         with self._changed:
             if event.task_id in self._tenant_due:
                 self._held[event.task_id] = event
                 return
             self._tenant_due[event.task_id] = time.monotonic() + TENANT_PAUSE_SECONDS
-        self._send(tasks_channel(event.tenant_id), event.type, event.tenant_form())
+        self._send(tasks_channel(event.tenant_id), TenantHint.TASK, event.tenant_form())
 
     def _send(self, channel: str, event_type: str, form: Mapping[str, object]) -> None:
         try:
