@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runtime_project.local import interrupts, ports, processes, state, testing
+from runtime_project.local import demo, interrupts, ports, processes, state, testing
 from runtime_project.local.processes import LocalStackError
 from runtime_project.local.stack import LocalStack, StackOptions
 
@@ -17,7 +17,17 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 DOWN_SECONDS = 20.0
 # What --fresh deletes; anything else in the folder is not ours.
-FRESH = ("postgres", "redis", "artifacts", "published", "static", "logs", "demo", "credentials")
+FRESH = (
+    "postgres",
+    "redis",
+    "artifacts",
+    "published",
+    "static",
+    "logs",
+    "demo",
+    "input",
+    "credentials",
+)
 
 Story = Callable[[LocalStack], int]
 
@@ -29,10 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.verb in {"down", "stop"}:
         return stop_running()
-    story = stay_up
+    story: Story = stay_up
     if options.verb == "demo":
-        from runtime_project.local import demo
-
         story = demo.story(
             input_folder=options.input,
             ends=options.exit or (not sys.stdin.isatty() and not options.stay),
@@ -45,8 +53,7 @@ def run_stack(options: argparse.Namespace, story: Story) -> int:
     home = state.home()
     running = state.find_running(home)
     if running is not None:
-        print(f"Already running: {running.url} (pid {running.supervisor.pid})")
-        print(_logins(home), end="")
+        print(f"Already running here (pid {running.supervisor.pid}).\n{running.summary}")
         print("Stop it with: python3 manage.py down")
         return 0
     if options.fresh and not _delete_data(home, ask=not options.no_input):
@@ -68,11 +75,8 @@ def run_stack(options: argparse.Namespace, story: Story) -> int:
 
 def stay_up(stack: LocalStack) -> int:
     """Show where the stack answers and keep it up until somebody ends it."""
-    print(f"\nReady: {stack.url}")
-    print(_logins(stack.home), end="")
-    print("Ctrl-C stops it.", flush=True)
-    while True:
-        stack.supervisor.wait(lambda: False, seconds=3600)
+    print(f"\n{stack.summary()}\nCtrl-C stops it.", flush=True)
+    stack.stay_up()
 
 
 def stop_running() -> int:
@@ -152,12 +156,6 @@ def _delete_data(home: Path, *, ask: bool) -> bool:
         else:
             path.unlink(missing_ok=True)
     return True
-
-
-def _logins(home: Path) -> str:
-    with suppress(OSError):
-        return (home / "credentials").read_text()
-    return ""
 
 
 def _folder(text: str) -> Path:

@@ -79,6 +79,25 @@ def find_by_folder(folder: Path) -> list[int]:
     return found
 
 
+def group_members(group: int) -> list[int]:
+    """Return pids of a process group (Linux; elsewhere none)."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ProcessLookupError):
+            if os.getpgid(int(entry.name)) == group:
+                found.append(int(entry.name))
+    return found
+
+
+def peak_memory_bytes(pid: int) -> int:
+    """Return the most memory a live process ever held, or 0 when it cannot be seen."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 def start_bound(
     command: Sequence[str],
     *,

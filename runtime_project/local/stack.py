@@ -1,5 +1,6 @@
 """The local stack: servers, migrations, web, two workers, sweeper, as one thing to start and stop."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 import psycopg
 
@@ -22,8 +23,14 @@ from runtime_project.local.supervisor import Program, Supervisor, keep_one_old_l
 WORKERS = ("worker1", "worker2")
 READY_SECONDS = 60.0
 STOP_SECONDS = 7.0
-# Bash and Python agree on it: the process ended because somebody interrupted it.
-INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """The demo tenant's people: passwords for pages, keys for programs."""
+
+    logins: Mapping[str, str]
+    api_keys: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class LocalStack:
         self.home = options.home
         self.logs = options.home / "logs"
         self.services = LocalServices(options.home)
+        self.accounts = Accounts({}, {})
         self.supervisor = Supervisor(
             self.logs, report, show_log=report if options.verbose else None
         )
@@ -89,8 +97,10 @@ class LocalStack:
             self.services.start()
         with step("Database schema and static files"):
             self._prepare()
-        with step(f"Web, {len(WORKERS)} workers, sweeper"):
+        with step(f"Web, {len(WORKERS)} workers, sweeper, accounts"):
+            accounts = self._start_command("seed_demo", "--json", *self._credentials())
             self._start_programs()
+            self.accounts = self._read_accounts(self._finish_command("seed_demo", accounts))
         state.announce(self.home, self._announcement())
 
     def stop(self) -> None:
@@ -106,6 +116,20 @@ class LocalStack:
         self.supervisor.kill_all()
         self.services.stop()
         state.withdraw(self.home)
+
+    def stay_up(self) -> NoReturn:
+        """Keep everything running until somebody ends this process."""
+        while True:
+            self.supervisor.wait(lambda: False, seconds=3600)
+
+    def summary(self) -> str:
+        """Return what a person needs to go on: addresses, logins, a key."""
+        lines = [f"Open {self.url}/ (admin: {self.url}/admin/, REST: {self.url}/runtime/docs)"]
+        lines += [f"  {name:<10} {password}" for name, password in self.accounts.logins.items()]
+        if "submitter" in self.accounts.api_keys:
+            lines.append(f"  API key of submitter: {self.accounts.api_keys['submitter']}")
+        lines.append(f"  also in {self.home / 'credentials'}")
+        return "\n".join(lines)
 
     def count_live_tasks(self) -> int:
         """Return how many tasks will go on by themselves at the next start."""
@@ -150,6 +174,13 @@ class LocalStack:
         """
         answer = self._start_command(name, *arguments)
         return self._finish_command(name, answer)
+
+    def _credentials(self) -> tuple[str, str]:
+        return "--credentials", str(self.home / "credentials")
+
+    def _read_accounts(self, answer: subprocess.CompletedProcess[str]) -> Accounts:
+        data = json.loads(answer.stdout)
+        return Accounts(data["logins"], data["api_keys"])
 
     def _prepare(self) -> None:
         """Migrate and collect static files side by side."""
@@ -237,7 +268,7 @@ class LocalStack:
         identity = ProcessIdentity.of(os.getpid())
         if identity is None:
             raise LocalStackError("this process cannot see itself in /proc")
-        return state.RunningStack(identity, self.url, self.environment())
+        return state.RunningStack(identity, self.url, self.summary(), self.environment())
 
 
 def is_ready(url: str) -> bool:

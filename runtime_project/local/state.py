@@ -24,10 +24,14 @@ def home() -> Path:
 
 @dataclass(frozen=True)
 class RunningStack:
-    """One live stack: who supervises it, where it answers, what points settings at it."""
+    """One live stack: who supervises it, where it answers, what points settings at it.
+
+    `summary` is what a person reads: addresses and logins.
+    """
 
     supervisor: ProcessIdentity
     url: str
+    summary: str
     environment: dict[str, str]
 
 
@@ -38,6 +42,7 @@ def find_running(folder: Path) -> RunningStack | None:
         stack = RunningStack(
             supervisor=ProcessIdentity(**data["supervisor"]),
             url=data["url"],
+            summary=data["summary"],
             environment=data["environment"],
         )
     except (OSError, ValueError, KeyError, TypeError):

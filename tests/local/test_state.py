@@ -21,7 +21,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def announce(home: Path, identity: ProcessIdentity) -> None:
-    stack = state.RunningStack(identity, "http://127.0.0.1:8000", {"DATABASE_URL": "x", "A": "1"})
+    stack = state.RunningStack(
+        identity,
+        "http://127.0.0.1:8000",
+        "Open http://127.0.0.1:8000/",
+        {"DATABASE_URL": "x", "A": "1"},
+    )
     state.announce(home, stack)
 
 
