@@ -1,1 +1,1 @@
-"""The web pages: parse, call admission or queries, render."""
+"""HTML pages: parse, call admission or queries, render. No decision is made here."""

@@ -1,0 +1,87 @@
+"""What every page shows around its own content: who, which tenant, what waits, which theme."""
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext as _
+
+from tasks_app.admission import principal as principals
+from tasks_app.domain.errors import UnauthenticatedError
+from tasks_app.domain.principal import Principal
+from tasks_app.queries import listing
+
+THEME_COOKIE = "rt_theme"
+TENANT_KEY = "tenant"
+_NEXT_THEME = {"": "light", "light": "dark", "dark": "auto"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chrome:
+    """The frame of a page."""
+
+    principal: Principal | None
+    tenants: tuple[principals.TenantChoice, ...]
+    waiting: int
+    can_read_approvals: bool
+    section: str
+    theme: str
+    demo: bool
+
+    @property
+    def next_theme(self) -> str:
+        """Return the theme that the button switches to."""
+        return _NEXT_THEME[self.theme]
+
+    @property
+    def theme_word(self) -> str:
+        """Return the name of the present theme."""
+        return {"": _("automatic"), "light": _("light"), "dark": _("dark")}[self.theme]
+
+
+def page(request: HttpRequest) -> dict[str, object]:
+    """Add the frame to a template's context; nothing is read until a template asks."""
+    return {"chrome": SimpleLazyObject(lambda: _chrome(request))}
+
+
+def find_principal(request: HttpRequest) -> Principal | None:
+    """Return the signed-in person in the session's tenant; None when there is none.
+
+    The answer is kept for this request only. A tenant that the person left is forgotten.
+    """
+    if not hasattr(request, "rt_principal"):
+        request.rt_principal = _find(request)  # type: ignore[attr-defined]
+    return request.rt_principal  # type: ignore[attr-defined,no-any-return]
+
+
+def _find(request: HttpRequest) -> Principal | None:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return None
+    slug = request.session.get(TENANT_KEY)
+    for choice in [slug, None] if slug else [None]:
+        try:
+            return principals.from_session(user, choice)
+        except UnauthenticatedError:
+            request.session.pop(TENANT_KEY, None)
+    return None
+
+
+def _chrome(request: HttpRequest) -> Chrome:
+    principal = find_principal(request)
+    user = request.user if principal else None
+    theme = request.COOKIES.get(THEME_COOKIE, "")
+    return Chrome(
+        principal=principal,
+        tenants=tuple(principals.list_tenants(user)) if user and user.is_authenticated else (),
+        waiting=listing.count_waiting(principal) if principal else 0,
+        can_read_approvals=principal is not None and principal.can("approvals:read"),
+        section=_section(request),
+        theme=theme if theme in {"light", "dark"} else "",
+        demo=settings.PROFILE == "demo",
+    )
+
+
+def _section(request: HttpRequest) -> str:
+    return "approvals" if request.path.startswith("/approvals/") else "tasks"

@@ -1,0 +1,124 @@
+"""Starting a task: choose a workflow, fill in its form, hand it to admission."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_http_methods
+
+from tasks_app.admission import tasks
+from tasks_app.dashboard import forms
+from tasks_app.dashboard.access import needs
+from tasks_app.dashboard.steering import http_status, read_whole
+from tasks_app.domain.errors import (
+    FieldProblem,
+    InvalidInputError,
+    RuntimeFault,
+    UnknownWorkflowError,
+)
+from tasks_app.domain.principal import Principal
+from tasks_app.queries.snapshot import get_snapshot
+from tasks_app.workflows import registry
+from tasks_app.workflows.definition import WorkflowInfo
+
+_DEFAULT_PRIORITY = 5
+
+
+@require_GET
+@needs("tasks:create")
+def choose(request: HttpRequest, principal: Principal) -> HttpResponse:
+    """Show the workflows that can be started."""
+    return render(request, "dashboard/new.html", {"workflows": registry.list_workflows()})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@needs("tasks:create")
+def create(request: HttpRequest, principal: Principal, workflow: str) -> HttpResponse:
+    """Show a workflow's form, or start a task from it."""
+    flow = _find_workflow(workflow)
+    if request.method != "POST":
+        return _show(request, flow, _first_form(request, principal, flow))
+    read = forms.read_goal(flow.schema, request.POST)
+    try:
+        task_id = _admit(request, principal, flow, read)
+    except RuntimeFault as fault:
+        return _show(request, flow, _form_again(request, flow, read, fault), http_status(fault))
+    return redirect("dashboard:task", task_id)
+
+
+def _find_workflow(name: str) -> WorkflowInfo:
+    try:
+        return registry.get_workflow(name)
+    except UnknownWorkflowError:
+        raise Http404 from None
+
+
+def _admit(
+    request: HttpRequest, principal: Principal, flow: WorkflowInfo, read: forms.ReadGoal
+) -> UUID:
+    posted = request.POST
+    priority = read_whole(posted.get("priority", "") or str(_DEFAULT_PRIORITY))
+    problems = list(read.problems)
+    if priority is None:
+        problems.append(FieldProblem("/priority", "invalid_value", _("A whole number, 0 to 9.")))
+    if problems or priority is None:
+        text = _("Some fields need another look. Nothing was stored.")
+        raise InvalidInputError(text, problems)
+    admitted = tasks.admit_task(
+        principal,
+        workflow=flow.name,
+        goal=read.goal,
+        title=posted.get("title", "").strip() or None,
+        idempotency_key=posted.get("idempotency_key") or None,
+        source="dashboard",
+        priority=priority,
+    )
+    return admitted.task_id
+
+
+def _first_form(request: HttpRequest, principal: Principal, flow: WorkflowInfo) -> forms.GoalForm:
+    goal, title = _goal_to_repeat(request, principal)
+    return forms.GoalForm(
+        fields=forms.build_fields(flow.schema, goal),
+        idempotency_key=str(uuid4()),
+        title=title,
+        priority=str(_DEFAULT_PRIORITY),
+        filled=bool(goal),
+    )
+
+
+def _goal_to_repeat(request: HttpRequest, principal: Principal) -> tuple[Mapping[str, Any], str]:
+    """Return goal and title of the task that "Run again" was pressed on."""
+    try:
+        task_id = UUID(request.GET.get("from", ""))
+    except ValueError:
+        return {}, ""
+    snap = get_snapshot(principal, task_id)
+    return snap.goal, snap.title
+
+
+def _form_again(
+    request: HttpRequest, flow: WorkflowInfo, read: forms.ReadGoal, fault: RuntimeFault
+) -> forms.GoalForm:
+    problems = fault.errors if isinstance(fault, InvalidInputError) else ()
+    fields = forms.build_fields(flow.schema, read.goal, problems)
+    return forms.GoalForm(
+        fields=fields,
+        idempotency_key=request.POST.get("idempotency_key", ""),
+        title=request.POST.get("title", ""),
+        priority=request.POST.get("priority", ""),
+        problem=fault.message,
+        problems=forms.show_problems(fields, problems),
+        errors={p.pointer.lstrip("/"): p.detail for p in problems},
+        filled=True,
+    )
+
+
+def _show(
+    request: HttpRequest, flow: WorkflowInfo, form: forms.GoalForm, status: int = 200
+) -> HttpResponse:
+    context = {"flow": flow, "form": form}
+    return render(request, "dashboard/new_form.html", context, status=status)

@@ -1,0 +1,294 @@
+"""How one task's page is put together: head, banner, possible acts, tabs and their bodies."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from tasks_app import conf
+from tasks_app.dashboard import gantt
+from tasks_app.domain.principal import Principal
+from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.policy.capabilities import allows
+from tasks_app.queries import details
+from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot
+from tasks_app.templatetags import words
+
+_UNTAKEN_SECONDS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """One sentence about what holds the task, and one act."""
+
+    tone: str
+    icon: str
+    text: str
+    more: str = ""
+    since: datetime | None = None
+    url: str = ""
+    act: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing a person can tell the task now; `denied` names the missing capability."""
+
+    name: str
+    label: str
+    icon: str
+    denied: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """One part of the task with its own address."""
+
+    name: str
+    label: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The upper part of the page."""
+
+    snap: TaskSnapshot
+    facts: details.TaskFacts
+
+    @property
+    def terminal(self) -> bool:
+        """Tell whether the task has ended."""
+        return self.snap.status in TERMINAL
+
+    @property
+    def cancelling(self) -> bool:
+        """Tell whether a live task was asked to stop."""
+        return self.snap.cancel_requested and not self.terminal
+
+    @property
+    def elapsed_seconds(self) -> float | None:
+        """Return how long the task has run, or took."""
+        if self.snap.started_at is None:
+            return None
+        return ((self.snap.finished_at or timezone.now()) - self.snap.started_at).total_seconds()
+
+    @property
+    def moved(self) -> str:
+        """Return who changed the task last, and how."""
+        last = self.facts.last_command
+        if last is None:
+            return ""
+        return _("%(who)s: %(what)s.") % {"who": last.by, "what": words.COMMANDS[last.type]}
+
+    @property
+    def banner(self) -> Banner | None:
+        """Return what a person should know first."""
+        return _banner(self)
+
+
+def get_head(principal: Principal, task_id: UUID) -> Head:
+    """Return the head of a visible task; raises NotFoundError."""
+    return Head(get_snapshot(principal, task_id), details.get_facts(principal, task_id))
+
+
+def list_acts(principal: Principal, head: Head) -> list[Act]:
+    """Return what can be told to the task in its state, with what the person lacks for it."""
+    return [
+        Act(name, str(label), icon, "" if allows(principal, need, head.snap) else need)
+        for name, label, icon, need in _possible(head)
+    ]
+
+
+def task_context(
+    principal: Principal, task_id: UUID, tab: str, query: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return everything that the task page or its live fragment shows."""
+    head = get_head(principal, task_id)
+    before = _whole(query.get("before"))
+    live = {"tab": tab} | ({"before": str(before)} if before else {})
+    return {
+        "head": head,
+        "snap": head.snap,
+        "facts": head.facts,
+        "tab": tab,
+        "tabs": _tabs(task_id),
+        "tab_label": _LABELS[tab](),
+        "body_template": f"dashboard/tab_{tab}.html",
+        "body": _BODIES[tab](principal, head, before),
+        "live_query": urlencode(live),
+    }
+
+
+# --- banner and acts --------------------------------------------------------------------------
+def _banner(head: Head) -> Banner | None:
+    snap = head.snap
+    if head.cancelling:
+        return Banner("red", "stop", _("It stops at the next safe point."))
+    match snap.status:
+        case TaskStatus.INPUT_REQUIRED:
+            return _waiting_banner(head)
+        case TaskStatus.PAUSED | TaskStatus.PAUSING:
+            return _paused_banner(head)
+        case TaskStatus.RECOVERING:
+            text = _("A worker vanished; another one takes over (recovery %(n)d of %(max)d).")
+            facts = {"n": head.facts.recoveries_in_a_row, "max": conf.runtime().max_recoveries}
+            return Banner("teal", "recover", text % facts)
+        case TaskStatus.QUEUED:
+            return _queued_banner(head)
+        case TaskStatus.FAILED | TaskStatus.DEAD_LETTERED:
+            return Banner("red", "warning", snap.status_message)
+        case TaskStatus.CANCELLED:
+            return Banner("neutral", "slash", _("Cancelled."), _because(head, "cancel"))
+        case _:
+            return None
+
+
+def _waiting_banner(head: Head) -> Banner:
+    snap = head.snap
+    if snap.open_approval is not None:
+        return Banner(
+            "amber",
+            "warning",
+            _("Waits for a decision on %(tool)s.") % {"tool": snap.open_approval.tool},
+            more=_("Expires"),
+            since=snap.open_approval.expires_at,
+            url=reverse("dashboard:approval", args=[snap.open_approval.id]),
+            act=_("Open the approval"),
+        )
+    return Banner("amber", "warning", _("A question waits for an answer; see Steering."))
+
+
+def _paused_banner(head: Head) -> Banner:
+    pausing = head.snap.status == TaskStatus.PAUSING
+    text = _("Pauses at the next safe point.") if pausing else _("Paused.")
+    return Banner("violet", "pause", text, _because(head, "pause"))
+
+
+def _queued_banner(head: Head) -> Banner | None:
+    due = head.facts.next_wake_at
+    if due is None or (timezone.now() - due).total_seconds() < _UNTAKEN_SECONDS:
+        return None
+    return Banner("amber", "clock", _("No worker has taken it. Due since"), since=due)
+
+
+def _because(head: Head, command_type: str) -> str:
+    last = head.facts.last_command
+    if last is None or last.type != command_type:
+        return ""
+    return f"{last.by}: {last.reason}"
+
+
+def _possible(head: Head) -> list[tuple[str, str, str, str]]:
+    snap, steer = head.snap, "tasks:steer"
+    if head.terminal:
+        return []
+    acts = []
+    if snap.status != TaskStatus.DEAD_LETTERED:
+        if snap.open_question is not None:
+            acts.append(("provide_input", _("Answer the question"), "send", steer))
+        if snap.status in {TaskStatus.PAUSED, TaskStatus.PAUSING}:
+            acts.append(("resume", _("Resume task"), "play", steer))
+        else:
+            acts.append(("pause", _("Pause task"), "pause", steer))
+        acts.append(("adjust_goal", _("Change goal…"), "flag", steer))
+        acts.append(("set_priority", _("Priority…"), "clock", steer))
+    if not snap.cancel_requested:
+        acts.append(("cancel", _("Cancel task…"), "stop", "tasks:cancel"))
+    return acts
+
+
+# --- tabs -------------------------------------------------------------------------------------
+_LABELS: dict[str, Callable[[], str]] = {
+    "overview": lambda: _("Overview"),
+    "steps": lambda: _("Steps"),
+    "checkpoints": lambda: _("Checkpoints"),
+    "effects": lambda: _("Effects"),
+    "artifacts": lambda: _("Artifacts"),
+    "events": lambda: _("Events"),
+    "audit": lambda: _("Audit"),
+}
+TABS = tuple(_LABELS)
+
+
+def _tabs(task_id: UUID) -> list[Tab]:
+    return [
+        Tab(
+            name,
+            label(),
+            reverse("dashboard:task", args=[task_id])
+            if name == "overview"
+            else reverse("dashboard:task-tab", args=[task_id, name]),
+        )
+        for name, label in _LABELS.items()
+    ]
+
+
+def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    snap = head.snap
+    return {
+        "presented": details.list_artifacts(principal, snap.task_id, presented_only=True),
+        "steps": details.list_steps(principal, snap.task_id),
+        "events": details.list_events(principal, snap.task_id, limit=8).events,
+        "error": snap.error,
+        "result": snap.result,
+        "goal": snap.goal,
+    }
+
+
+def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    task_id = head.snap.task_id
+    steps = details.list_steps(principal, task_id, with_retired=True)
+    slices = details.list_slices(principal, task_id)
+    checkpoints = details.list_checkpoint_times(principal, task_id)
+    return {
+        "steps": steps,
+        "attempts": details.list_attempts(principal, task_id),
+        "slices": slices,
+        "chart": gantt.draw(steps, slices, checkpoints, now=timezone.now()),
+    }
+
+
+def _checkpoints(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    return {"checkpoints": details.list_checkpoints(principal, head.snap.task_id)}
+
+
+def _effects(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    return {
+        "effects": details.list_effects(principal, head.snap.task_id),
+        "denied": "" if principal.can("ledger:read") else "ledger:read",
+    }
+
+
+def _artifacts(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    return {"artifacts": details.list_artifacts(principal, head.snap.task_id)}
+
+
+def _events(principal: Principal, head: Head, before: int | None) -> dict[str, Any]:
+    page = details.list_events(principal, head.snap.task_id, before=before)
+    return {"events": page.events, "older": page.older, "before": before}
+
+
+def _audit(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
+    return {"entries": details.list_audit(principal, head.snap.task_id)}
+
+
+_BODIES: dict[str, Callable[[Principal, Head, int | None], dict[str, Any]]] = {
+    "overview": _overview,
+    "steps": _steps,
+    "checkpoints": _checkpoints,
+    "effects": _effects,
+    "artifacts": _artifacts,
+    "events": _events,
+    "audit": _audit,
+}
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,564 @@
+"""One task in full, part by part, for its pages; and one approval as the person reads it.
+
+Every read starts at what the principal may see; the ledger is read with the tenant of a task that
+was found that way.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from django.utils import timezone
+
+from ledger_app import queries as ledger
+from ledger_app.domain.effects import DONE
+from tasks_app.domain.errors import NotFoundError
+from tasks_app.domain.principal import Principal
+from tasks_app.models import (
+    Approval,
+    Artifact,
+    Attempt,
+    Checkpoint,
+    Event,
+    Slice,
+    SteeringCommand,
+    Step,
+    Task,
+)
+
+EVENTS_A_PAGE = 100
+MAX_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """One steering command as people read it."""
+
+    command_id: UUID
+    type: str
+    status: str
+    by: str
+    reason: str
+    rejection: str
+    old_version: int
+    new_version: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    """What a task's page shows besides the snapshot."""
+
+    agent: str
+    source: str
+    fence: int
+    lease_expires_at: datetime | None
+    next_wake_at: datetime | None
+    recoveries_in_a_row: int
+    checkpoint_policy: Mapping[str, Any]
+    approval_policy: Mapping[str, Any]
+    last_command: CommandRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """One step of a plan; `items_total` is known once the list it maps over is."""
+
+    key: str
+    kind: str
+    method: str
+    status: str
+    attempts: int
+    items_done: int
+    items_failed: int
+    items_total: int | None
+    retired_in: int | None
+    error: Any
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def retired(self) -> bool:
+        """Tell whether a later plan replaced the step."""
+        return self.retired_in is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long the step took so far."""
+        if self.started_at is None:
+            return None
+        return ((self.finished_at or timezone.now()) - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """One failed try of a step."""
+
+    step: str
+    number: int
+    fence: int
+    error: Any
+    ended_at: datetime
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """What one delivery executed."""
+
+    fence: int
+    worker: str
+    recovered: bool
+    outcome: str
+    steps: int
+    started_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the slice ran so far."""
+        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint; `verified` compares its text with its stored digest now."""
+
+    seq: int
+    schema_version: int
+    plan_version: int
+    next_step: str
+    reason: str
+    fence: int
+    sha256: str
+    verified: bool
+    size_bytes: int
+    document: Any
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRow:
+    """One stored output."""
+
+    id: UUID
+    name: str
+    step_key: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+    presented: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of the journal."""
+
+    seq: int
+    type: str
+    data: Mapping[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """Events, newest first; `older` is the `before` of the next page."""
+
+    events: tuple[EventRow, ...]
+    older: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLine:
+    """One audit entry taken apart."""
+
+    seq: int
+    at: datetime
+    who: str
+    via: str
+    action: str
+    target: str
+    outcome: str
+    old_version: int | None
+    new_version: int | None
+    details: Any
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """What one person said to an approval."""
+
+    decision: str
+    by: str
+    reason: str
+    via: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentRow:
+    """One argument of the act; a long one is folded, never cut."""
+
+    name: str
+    value: Any
+    length: int
+
+    @property
+    def long(self) -> bool:
+        """Tell whether the page folds it."""
+        return self.length > 1500
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalPage:
+    """Everything a person needs to decide one act."""
+
+    id: UUID
+    version: int
+    status: str
+    tool: str
+    target: str
+    words: str
+    arguments: tuple[ArgumentRow, ...]
+    args_sha256: str
+    shown: tuple[tuple[str, Any], ...]
+    artifacts: tuple[ArtifactRow, ...]
+    plan_version: int
+    policy_version: int
+    on_timeout: str
+    required: int
+    created_at: datetime
+    expires_at: datetime
+    task_id: UUID
+    task_title: str
+    task_status: str
+    initiator_id: int
+    initiator: str
+    agent: str
+    decisions: tuple[DecisionRow, ...]
+
+
+# --- one task ---------------------------------------------------------------------------------
+def get_facts(principal: Principal, task_id: UUID) -> TaskFacts:
+    """Return the facts of a visible task that are not in its snapshot.
+
+    Raises:
+        NotFoundError: no such task, or not the caller's to see.
+    """
+    rows = Task.objects.visible_to(principal).filter(pk=task_id)
+    task = rows.select_related("agent").only(*_FACT_COLUMNS).first()
+    if task is None:
+        raise NotFoundError("There is no such task.")
+    return TaskFacts(
+        agent=task.agent.name,
+        source=task.source,
+        fence=task.fence,
+        lease_expires_at=task.lease_expires_at,
+        next_wake_at=task.next_wake_at,
+        recoveries_in_a_row=task.recoveries,
+        checkpoint_policy=task.checkpoint_policy,
+        approval_policy=task.approval_policy,
+        last_command=next(iter(list_commands(principal, task_id, limit=1)), None),
+    )
+
+
+def list_commands(principal: Principal, task_id: UUID, limit: int = 5) -> list[CommandRow]:
+    """Return the newest steering commands of a task."""
+    rows = (
+        SteeringCommand.objects.visible_to(principal)
+        .filter(task_id=task_id)
+        .select_related("requested_by")
+        .order_by("-seq")[:limit]
+    )
+    return [
+        CommandRow(
+            command_id=row.command_id,
+            type=row.type,
+            status=row.status,
+            by=row.requested_by.get_username(),
+            reason=row.reason,
+            rejection=row.rejection,
+            old_version=row.old_version,
+            new_version=row.new_version,
+            created_at=row.created_at,
+        )
+        for row in rows
+    ]
+
+
+def list_steps(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:
+    """Return the steps of the current plan in order, or of all plans."""
+    rows = Step.objects.visible_to(principal).filter(task_id=task_id)
+    if not with_retired:
+        rows = rows.filter(retired_in__isnull=True)
+    steps = list(rows.order_by("position", "plan_version").defer("options")[:MAX_ROWS])
+    counts = {step.key: _item_count(step.result) for step in steps}
+    return [_step_row(step, counts) for step in steps]
+
+
+def list_attempts(principal: Principal, task_id: UUID) -> list[AttemptRow]:
+    """Return the newest tries that did not succeed."""
+    rows = (
+        Attempt.objects.visible_to(principal)
+        .filter(task_id=task_id)
+        .select_related("step")
+        .order_by("-id")[:50]
+    )
+    return [
+        AttemptRow(row.step.key, row.number, row.fence, row.error, row.ended_at, row.retry_at)
+        for row in rows
+    ]
+
+
+def list_slices(principal: Principal, task_id: UUID) -> list[SliceRow]:
+    """Return the newest slices of a task."""
+    rows = Slice.objects.visible_to(principal).filter(task_id=task_id).order_by("-fence")[:50]
+    return [
+        SliceRow(
+            row.fence, row.worker, row.recovered, row.outcome, row.steps, row.started_at,
+            row.ended_at,
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def list_checkpoints(principal: Principal, task_id: UUID, limit: int = 20) -> list[CheckpointRow]:
+    """Return the newest checkpoints, each verified against its digest."""
+    rows = Checkpoint.objects.visible_to(principal).filter(task_id=task_id).order_by("-seq")
+    return [_checkpoint_row(row) for row in rows[:limit]]
+
+
+def list_checkpoint_times(principal: Principal, task_id: UUID) -> list[datetime]:
+    """Return when the newest checkpoints were written."""
+    rows = Checkpoint.objects.visible_to(principal).filter(task_id=task_id).order_by("-seq")
+    return list(rows.values_list("created_at", flat=True)[:MAX_ROWS])
+
+
+def list_artifacts(
+    principal: Principal, task_id: UUID, *, presented_only: bool = False
+) -> list[ArtifactRow]:
+    """Return the outputs of a task, delivered ones first."""
+    rows = Artifact.objects.visible_to(principal).filter(task_id=task_id)
+    if presented_only:
+        rows = rows.filter(presented=True)
+    return [_artifact_row(row) for row in rows.order_by("-presented", "created_at")[:MAX_ROWS]]
+
+
+def get_artifact(principal: Principal, artifact_id: UUID) -> ArtifactRow:
+    """Return one output.
+
+    Raises:
+        NotFoundError: no such artifact, or not the caller's to see.
+    """
+    row = Artifact.objects.visible_to(principal).filter(pk=artifact_id).first()
+    if row is None:
+        raise NotFoundError("There is no such artifact.")
+    return _artifact_row(row)
+
+
+def list_events(
+    principal: Principal, task_id: UUID, *, before: int | None = None, limit: int = EVENTS_A_PAGE
+) -> EventPage:
+    """Return events, newest first, older than `before`."""
+    rows = Event.objects.visible_to(principal).filter(task_id=task_id)
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows.order_by("-seq")[: limit + 1])
+    older = found[limit - 1].seq if len(found) > limit else None
+    events = tuple(EventRow(row.seq, row.type, row.data, row.at) for row in found[:limit])
+    return EventPage(events=events, older=older)
+
+
+def list_effects(principal: Principal, task_id: UUID) -> list[ledger.EffectRow]:
+    """Return the acts of a visible task on the outside world; none without ledger:read."""
+    if not principal.can("ledger:read") or not _is_visible(principal, task_id):
+        return []
+    return ledger.list_effects(tenant_id=principal.tenant_id, task_id=task_id)
+
+
+def list_effects_done(principal: Principal, task_id: UUID) -> list[ledger.EffectRow]:
+    """Return the acts that have happened outside."""
+    return [row for row in list_effects(principal, task_id) if row.state in DONE]
+
+
+def list_audit(principal: Principal, task_id: UUID) -> list[AuditLine]:
+    """Return the entries of a visible task's own audit stream, newest first."""
+    if not _is_visible(principal, task_id):
+        return []
+    stream = f"task:{task_id}"
+    rows = ledger.list_audit_entries(tenant_id=principal.tenant_id, stream=stream)
+    return [_audit_line(row) for row in reversed(rows)]
+
+
+# --- one approval ------------------------------------------------------------------------------
+def get_approval(principal: Principal, approval_id: UUID) -> ApprovalPage:
+    """Return one approval as its page shows it.
+
+    Raises:
+        NotFoundError: no such approval, or not the caller's to see.
+    """
+    row = (
+        Approval.objects.visible_to(principal)
+        .select_related("task__initiator", "task__agent")
+        .filter(pk=approval_id)
+        .first()
+    )
+    if row is None:
+        raise NotFoundError("There is no such approval.")
+    decisions = row.decisions.visible_to(principal).select_related("approver").order_by("at")
+    return _approval_page(
+        row,
+        decisions=tuple(
+            DecisionRow(d.decision, d.approver.get_username(), d.reason, d.via, d.at)
+            for d in decisions
+        ),
+        artifacts=tuple(list_artifacts(principal, row.task_id, presented_only=True)),
+    )
+
+
+# --- rows → dataclasses ------------------------------------------------------------------------
+_FACT_COLUMNS = (
+    "tenant_id", "agent__name", "source", "fence", "lease_expires_at", "next_wake_at",
+    "recoveries", "checkpoint_policy", "approval_policy",
+)  # fmt: skip
+
+
+def _step_row(step: Step, counts: Mapping[str, int | None]) -> StepRow:
+    source = _mapped_list(step) if step.kind == "map" else ""
+    total = counts.get(source)
+    if step.kind == "map" and step.status == "succeeded":
+        total = step.next_item
+    return StepRow(
+        key=step.key,
+        kind=step.kind,
+        method=step.method,
+        status=step.status,
+        attempts=step.attempts,
+        items_done=step.next_item,
+        items_failed=step.items_failed,
+        items_total=total,
+        retired_in=step.retired_in,
+        error=step.error,
+        started_at=step.started_at,
+        finished_at=step.finished_at,
+    )
+
+
+def _mapped_list(step: Step) -> str:
+    """Return the key of the step whose list a map goes over."""
+    args = step.arguments.get("args") or [{}]
+    return str(args[0].get("ref", ""))
+
+
+def _item_count(result: Any) -> int | None:  # noqa: ANN401 - stored JSON
+    """Return the length of the list a step produced, when its result names one."""
+    inline = result.get("inline") if isinstance(result, dict) else None
+    if isinstance(inline, list):
+        return len(inline)
+    values = [inline, *inline.values()] if isinstance(inline, dict) else []
+    for value in values:
+        if isinstance(value, dict) and {"count", "stride"} <= value.keys():
+            return int(value["count"])
+    return None
+
+
+def _checkpoint_row(row: Checkpoint) -> CheckpointRow:
+    text = row.document.encode()
+    try:
+        document = json.loads(row.document)
+    except ValueError:
+        document = row.document
+    return CheckpointRow(
+        seq=row.seq,
+        schema_version=row.schema_version,
+        plan_version=row.plan_version,
+        next_step=row.next_step,
+        reason=row.reason,
+        fence=row.fence,
+        sha256=row.sha256,
+        verified=sha256(text).hexdigest() == row.sha256,
+        size_bytes=len(text),
+        document=document,
+        created_at=row.created_at,
+    )
+
+
+def _artifact_row(row: Artifact) -> ArtifactRow:
+    return ArtifactRow(
+        row.pk, row.name, row.step_key, row.media_type, row.size_bytes, row.sha256, row.presented,
+        row.created_at,
+    )  # fmt: skip
+
+
+def _audit_line(row: ledger.AuditRow) -> AuditLine:
+    envelope = json.loads(row.envelope)
+    return AuditLine(
+        seq=row.seq,
+        at=row.at,
+        who=str(envelope.get("actor", "")),
+        via=str(envelope.get("via") or ""),
+        action=str(envelope.get("action", "")),
+        target=str(envelope.get("target", "")),
+        outcome=str(envelope.get("outcome", "ok")),
+        old_version=envelope.get("old_version"),
+        new_version=envelope.get("new_version"),
+        details=json.loads(row.details) if row.details else None,
+        hash=row.hash,
+    )
+
+
+def _approval_page(
+    row: Approval, *, decisions: tuple[DecisionRow, ...], artifacts: tuple[ArtifactRow, ...]
+) -> ApprovalPage:
+    display = dict(row.display)
+    show = display.get("show")
+    return ApprovalPage(
+        id=row.pk,
+        version=row.version,
+        status=row.status,
+        tool=row.tool,
+        target=str(display.get("target") or ""),
+        words=str(display.get("title") or ""),
+        arguments=_arguments(row.arguments),
+        args_sha256=row.args_sha256,
+        shown=tuple(_pairs(show)) if show is not None else (),
+        artifacts=artifacts,
+        plan_version=row.plan_version,
+        policy_version=row.policy_version,
+        on_timeout=row.on_timeout,
+        required=row.required,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        task_id=row.task_id,
+        task_title=row.task.title,
+        task_status=row.task.status,
+        initiator_id=row.task.initiator_id,
+        initiator=row.task.initiator.get_username(),
+        agent=row.task.agent.name,
+        decisions=decisions,
+    )
+
+
+def _arguments(stored: Any) -> tuple[ArgumentRow, ...]:  # noqa: ANN401 - stored JSON
+    return tuple(
+        ArgumentRow(name, value, len(json.dumps(value, ensure_ascii=False)))
+        for name, value in _pairs(stored)
+    )
+
+
+def _pairs(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - stored JSON
+    if isinstance(value, dict):
+        return [(str(key), item) for key, item in value.items()]
+    if isinstance(value, list):
+        return [(str(index), item) for index, item in enumerate(value, 1)]
+    return [("value", value)]
+
+
+def _is_visible(principal: Principal, task_id: UUID) -> bool:
+    return bool(Task.objects.visible_to(principal).filter(pk=task_id).exists())

@@ -1,0 +1,225 @@
+"""Tags and filters of the pages: icons, pills, times, sizes, and text nobody can abuse.
+
+Everything that came from a person, a document or a model passes `visible`, which escapes it and
+shows characters that would otherwise hide or reorder what is read (U29).
+"""
+
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from tasks_app.templatetags import words
+
+register = template.Library()
+
+_INVISIBLE = frozenset("\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u3164\ufeff\uffa0")
+
+
+@register.simple_tag
+def icon(name: str, tone: str = "") -> SafeString:
+    """Return one icon of the sprite as decoration; the words beside it carry the meaning."""
+    return format_html(
+        '<svg class="i{}" aria-hidden="true"><use href="{}#{}"/></svg>',
+        f" c-{tone}" if tone else "",
+        static("rt/icons.svg"),
+        name,
+    )
+
+
+@register.simple_tag
+def pill(kind: str, value: str, *, cancelling: bool = False) -> SafeString:
+    """Return a state as icon, word and colour; `kind` names the vocabulary."""
+    look = words.CANCELLING if cancelling else words.look(kind, str(value))
+    return format_html('<span class="pill t-{}">{}{}</span>', look.tone, icon(look.icon), look.word)
+
+
+@register.filter
+def word(value: str, kind: str) -> str:
+    """Return the word for a state without its pill."""
+    return str(words.look(kind, str(value)).word)
+
+
+@register.filter
+def tone(value: str, kind: str) -> str:
+    """Return the colour family of a state."""
+    return words.look(kind, str(value)).tone
+
+
+@register.filter
+def step_kind(value: str) -> str:
+    """Return what a kind of step does."""
+    return str(words.STEP_KINDS.get(value, value))
+
+
+@register.filter
+def command_word(value: str) -> str:
+    """Return the word for a type of steering command."""
+    return str(words.COMMANDS.get(value, value))
+
+
+@register.simple_tag
+def event_icon(event_type: str) -> SafeString:
+    """Return the icon of an event's type."""
+    look = words.look("event", event_type)
+    return icon(look.icon, look.tone)
+
+
+@register.simple_tag
+def event_text(event_type: str, data: Mapping[str, object]) -> SafeString:
+    """Return an event's facts as one line: its message first, then names and values."""
+    facts = dict(data)
+    message = str(facts.pop("message", "") or facts.pop("text", ""))
+    if event_type == "progress" and "progress" in facts:
+        share = facts.pop("progress")
+        message = percent(float(share)) if isinstance(share, int | float) else message
+    rest = (f"{key} {_fact(value)}" for key, value in facts.items() if value not in (None, ""))
+    return visible(" · ".join(part for part in (message, *rest) if part)[:600])
+
+
+def _fact(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+@register.simple_tag
+def ago(moment: datetime | None) -> SafeString:
+    """Return a time that the browser keeps relative; without scripts it stays absolute."""
+    if moment is None:
+        return mark_safe("–")
+    utc = moment.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" data-ago title="{} UTC">{}</time>',
+        utc.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        utc.strftime("%Y-%m-%d %H:%M:%S"),
+        timezone.localtime(moment).strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.filter
+def duration(value: float | None) -> str:
+    """Return seconds as people say them: `1 h 04 m`, `12 s`, `0.8 s`."""
+    if value is None:
+        return "–"
+    seconds = float(value)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} m {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} m"
+    return ngettext("%(days)d day", "%(days)d days", hours // 24) % {"days": hours // 24}
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Return bytes as a person reads them."""
+    if value is None:
+        return "–"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+@register.filter
+def percent(value: float | None) -> str:
+    """Return a share from 0 to 1 as a whole percentage; 100 only when it is complete."""
+    if value is None:
+        return ""
+    return f"{min(int(value * 100 + 1e-9), 100)} %"
+
+
+@register.filter
+def money(micros: int | None, currency: str = "USD") -> str:
+    """Return millionths of a currency unit as an amount."""
+    return "–" if micros is None else f"{micros / 1_000_000:,.2f} {currency}"
+
+
+@register.filter
+def short(value: object) -> str:
+    """Return the first eight characters of an id or digest."""
+    return str(value)[:8]
+
+
+@register.filter
+def first(value: object, count: int) -> str:
+    """Return the first characters of a digest."""
+    return str(value)[:count]
+
+
+@register.filter
+def number(value: float | None) -> str:
+    """Return a number with separators."""
+    return "–" if value is None else f"{value:,}"
+
+
+@register.filter
+def visible(value: object) -> SafeString:
+    """Return untrusted text as text: escaped, with hidden and reordering characters shown."""
+    parts = (
+        format_html('<span class="odd" title="{}">U+{:04X}</span>', _("invisible"), ord(char))
+        if odd
+        else conditional_escape(char)
+        for char, odd in _runs(str(value))
+    )
+    return mark_safe("".join(parts))  # noqa: S308 - every part is escaped above
+
+
+@register.filter
+def pretty(value: object) -> SafeString:
+    """Return JSON for reading, with the rules of `visible`."""
+    if isinstance(value, str):
+        return visible(value)
+    return visible(json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=str))
+
+
+@register.filter
+def has_odd(value: object) -> bool:
+    """Tell whether text holds hidden characters or mixes look-alike scripts (S65)."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return any(odd for _char, odd in _runs(text)) or _mixes_scripts(text)
+
+
+def is_odd(char: str) -> bool:
+    """Tell whether a character hides, reorders or draws nothing."""
+    if char in "\n\t\r":
+        return False
+    return char in _INVISIBLE or unicodedata.category(char) in {"Cc", "Cf", "Co", "Cs"}
+
+
+def _runs(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield runs of ordinary text and single odd characters."""
+    start = 0
+    for index, char in enumerate(text):
+        if not is_odd(char):
+            continue
+        if start < index:
+            yield text[start:index], False
+        yield char, True
+        start = index + 1
+    if start < len(text):
+        yield text[start:], False
+
+
+def _mixes_scripts(text: str) -> bool:
+    """Tell whether one word mixes Latin with Cyrillic or Greek letters."""
+    return any(
+        "LATIN" in (scripts := {unicodedata.name(c, "").split(" ")[0] for c in part if c.isalpha()})
+        and scripts & {"CYRILLIC", "GREEK"}
+        for part in text.split()
+        if not part.isascii()
+    )
