@@ -23,6 +23,8 @@ BUILD_LOCK = "build.txt"
 RUNTIME_LOCK = "runtime.txt"
 DEV_LOCK = "dev.txt"
 STAMP = "perdure-environment.json"
+# The newest Python that every locked package has a build for.
+NEWEST_PYTHON = (3, 13)
 _UNREACHABLE = (
     "NewConnectionError",
     "ConnectTimeoutError",
@@ -177,6 +179,11 @@ def _run(command: Sequence[str], *, verbose: bool) -> None:
     if answer.returncode == 0:
         return
     output = answer.stdout or ""
+    if sys.version_info[:2] > NEWEST_PYTHON:
+        raise BootstrapError(
+            f"Not every package has a build for Python {sys.version_info[0]}."
+            f"{sys.version_info[1]} yet: use python3.11, python3.12 or python3.13."
+        )
     if any(sign in output for sign in _UNREACHABLE):
         raise BootstrapError(
             "The environment is incomplete and its packages cannot be downloaded: connect this "
