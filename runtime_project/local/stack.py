@@ -214,7 +214,7 @@ class LocalStack:
         if process.returncode != 0:
             raise LocalStackError(
                 f"manage.py {name} failed",
-                cause="the code and the local data do not fit together",
+                cause="the code does not load, or it does not fit the local data",
                 remedy="python3 manage.py up --fresh (deletes the local data)",
                 log=log,
             )

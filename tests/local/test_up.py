@@ -1,0 +1,116 @@
+"""`manage.py up` as a person runs it: the whole stack in real processes, ended in every way."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from runtime_project.local import processes, state
+
+ROOT = Path(__file__).resolve().parents[2]
+READY = "Ctrl-C stops it."
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """One local home for all tests here: a stack must start again after each kind of end."""
+    folder = Path(tempfile.mkdtemp(prefix="perdure-up-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """This process's environment without the test run's own servers and settings."""
+    ours = ("DATABASE_", "REDIS_", "RUNTIME_", "DJANGO_", "PYTEST_")
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+    return {**clean, "RUNTIME_HOME": str(home), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def running_up(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `manage.py up` until it says that it is ready; kill what is left at the end."""
+    command = [sys.executable, str(ROOT / "manage.py"), "up", *arguments]
+    with subprocess.Popen(
+        command,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        seen = []
+        try:
+            for line in process.stdout:
+                seen.append(line)
+                if READY in line:
+                    break
+            assert process.poll() is None, "".join(seen)
+            yield process
+        finally:
+            process.kill()
+
+
+def left_over(home: Path) -> list[int]:
+    """Return processes that carry this home in their environment."""
+    mark = f"RUNTIME_HOME={home}".encode()
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def test_up_answers_and_ends_cleanly_on_ctrl_c(home: Path) -> None:
+    """Ready means it answers; Ctrl-C ends with 130, within ten seconds, leaving nothing."""
+    with running_up(home) as process:
+        running = state.find_running(home)
+        assert running is not None
+        assert httpx.get(f"{running.url}/readyz", trust_env=False).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+    assert left_over(home) == []
+    assert state.find_running(home) is None
+
+
+def test_up_killed_leaves_nothing_running_and_starts_again(home: Path) -> None:
+    """SIGKILL of the supervisor ends every process; then `down` has nothing to do."""
+    with running_up(home) as process:
+        assert len(left_over(home)) > 5
+        process.kill()
+        process.wait()
+        assert processes.wait_until(lambda: left_over(home) == [], seconds=10), left_over(home)
+    assert state.find_running(home) is None
+
+
+def test_up_takes_the_next_free_port_and_down_ends_it(home: Path) -> None:
+    """A busy port 8000 is said and passed over; `down` ends the stack of this home only."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with suppress(OSError):
+        holder.bind(("127.0.0.1", 8000))
+        holder.listen()
+    with holder, running_up(home) as process:
+        running = state.find_running(home)
+        assert running is not None
+        assert not running.url.endswith(":8000")
+        down = subprocess.run(
+            [sys.executable, str(ROOT / "manage.py"), "down"],
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "Stopped" in down.stdout
+        assert process.wait(10) == 130
+    assert left_over(home) == []
