@@ -1,0 +1,87 @@
+"""The product's source files and what can be read from their syntax trees."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TypeGuard
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("runtime_project", "tasks_app", "ledger_app")
+
+
+@cache
+def product_files() -> tuple[Path, ...]:
+    """Return every Python file of the product, migrations left out."""
+    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return tuple(path for path in files if "migrations" not in path.parts)
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return the file's syntax tree, parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def name_of(path: Path) -> str:
+    """Return the path as it is written in lists: relative to the project."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    """Yield every call in a file."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def called_name(call: ast.Call) -> str:
+    """Return the last part of what is called: `atomic` for `transaction.atomic(…)`."""
+    match call.func:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def root_name(node: ast.expr) -> str:
+    """Return the first name of a chain: `Task` for `Task.objects.filter(…).update`."""
+    while True:
+        match node:
+            case ast.Attribute(value=inner) | ast.Call(func=inner):
+                node = inner
+            case ast.Name(id=name):
+                return name
+            case _:
+                return ""
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Yield every string of a file, docstrings left out; parts of an f-string as one text."""
+    docstrings = _docstrings(tree(path))
+    inside: set[ast.AST] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.JoinedStr):
+            inside.update(ast.walk(node))
+            parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+            yield "".join(map(str, parts))
+        elif _is_text(node) and node not in inside and node not in docstrings:
+            yield str(node.value)
+
+
+def _is_text(node: ast.AST) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _docstrings(module: ast.Module) -> set[ast.AST]:
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {
+        node.body[0].value
+        for node in ast.walk(module)
+        if isinstance(node, owners) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+
+
+def without_comments(sql: str) -> str:
+    """Return SQL without `--` comments, so that a comment may name what a statement may not."""
+    return re.sub(r"--[^\n]*", "", sql)
