@@ -5,12 +5,13 @@ here. A verifier without a database needs this module and nothing else (security
 """
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from ledger_app.domain.canonical import canonical_text
+from ledger_app.domain.canonical import MAX_INTEGER
 
 VERSION = 1
 SYSTEM_STREAM = "system"
@@ -67,26 +68,35 @@ class Envelope:
                 raise ValueError(f"{who!r} is no actor: user:<id>, agent:<uuid> or system:<name>")
         if not self.actor or not self.action:
             raise ValueError("an entry names its actor and its action")
+        for version in filter(None, (self.old_version, self.new_version)):
+            if abs(version) > MAX_INTEGER:
+                raise ValueError(f"version {version} is beyond ±(2^53-1)")
 
     def text(self) -> str:
-        """Return the RFC 8785 text with the place for the time still open."""
-        return canonical_text(
-            {
-                "v": VERSION,
-                "tenant": str(self.tenant_id),
-                "stream": self.stream,
-                "at": NOW_MARK,
-                "actor": self.actor,
-                "on_behalf_of": self.on_behalf_of,
-                "via": self.via,
-                "action": self.action,
-                "target": self.target,
-                "old_version": self.old_version,
-                "new_version": self.new_version,
-                "outcome": self.outcome,
-                "request_id": self.request_id,
-            }
-        )
+        """Return the RFC 8785 text with the place for the time still open.
+
+        On the hot path of every audited act: with ASCII keys in order and no fractions,
+        `json.dumps` writes the canonical form, five times faster. A test holds it to that.
+        """
+        return json.dumps(self.members(), ensure_ascii=False, separators=(",", ":"))
+
+    def members(self) -> dict[str, str | int | None]:
+        """Return the members of the envelope in canonical order."""
+        return {
+            "action": self.action,
+            "actor": self.actor,
+            "at": NOW_MARK,
+            "new_version": self.new_version,
+            "old_version": self.old_version,
+            "on_behalf_of": self.on_behalf_of,
+            "outcome": self.outcome,
+            "request_id": self.request_id,
+            "stream": self.stream,
+            "target": self.target,
+            "tenant": str(self.tenant_id),
+            "v": VERSION,
+            "via": self.via,
+        }
 
 
 def genesis_hash(stream: str) -> bytes:

@@ -6,6 +6,7 @@ anything is stored; applying it twice changes nothing.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 MARK = "[redacted]"
 MAX_DEPTH = 64
@@ -48,6 +49,7 @@ def redact(value: object) -> object:
     return _redact(value, 0)
 
 
+@lru_cache(maxsize=4096)
 def is_telling(key: str) -> bool:
     """Tell whether a key's name says that its value is a secret; case, `-` and `_` do not matter."""
     plain = re.sub(r"[^a-z0-9]", "", key.lower())

@@ -86,7 +86,7 @@ def other() -> Subject:
 def tamper(db: None) -> Callable[..., None]:
     """Run SQL as the database's owner with every guard switched off."""
 
-    def run(statement: str, *parameters: object) -> None:
+    def run(statement: str, *parameters: Any) -> None:
         with guards_off(), connection.cursor() as cursor:
             cursor.execute(statement, parameters)
             assert cursor.rowcount != 0, "the statement tampered with nothing"

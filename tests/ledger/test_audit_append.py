@@ -22,12 +22,15 @@ from ledger_app.domain.audit import (
     genesis_hash,
     tenant_stream,
 )
+from ledger_app.domain.canonical import MAX_INTEGER, canonical_text
 from ledger_app.models import AuditEntry, AuditStream
 from ledger_app.queries import list_audit_entries
 from ledger_app.services import audit
 from tests.ledger.conftest import Subject
 
 pytestmark = pytest.mark.django_db
+
+text = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def test_append_numbers_entries_from_one(subject: Subject) -> None:
@@ -68,6 +71,23 @@ def test_append_stores_the_envelope_as_canonical_text(subject: Subject) -> None:
         "request_id": "r-1",
     }
     assert before < entry.at < datetime.now(UTC) + timedelta(seconds=5)
+
+
+@given(text, text, text, st.none() | st.integers(-MAX_INTEGER, MAX_INTEGER))
+def test_envelope_text_is_the_canonical_form(
+    action: str, target: str, request_id: str, version: int | None
+) -> None:
+    """The fast writer of the envelope agrees with RFC 8785 for whatever text it holds."""
+    envelope = Envelope(
+        stream=SYSTEM_STREAM,
+        tenant_id=SYSTEM_TENANT,
+        actor="system:test",
+        action=action or "x",
+        target=target,
+        request_id=request_id,
+        new_version=version,
+    )
+    assert envelope.text() == canonical_text(envelope.members())
 
 
 def test_append_chains_by_the_published_formula(subject: Subject) -> None:
@@ -208,11 +228,12 @@ def test_failing_append_takes_the_change_along(subject: Subject, other: Subject)
         {"actor": ""},
         {"on_behalf_of": "user:x"},
         {"action": ""},
+        {"new_version": 2**53},
     ],
 )
 def test_append_refuses_an_unclear_envelope(subject: Subject, wrong: dict[str, Any]) -> None:
     """Who and where must be ids of a known form, or the entry would prove nothing."""
-    with pytest.raises(ValueError, match=r"stream|actor"):
+    with pytest.raises(ValueError, match=r"stream|actor|version"):
         subject.append(**wrong)
 
 
@@ -240,7 +261,7 @@ def test_append_works_for_tenant_and_system_streams(subject: Subject) -> None:
         (["task:x", uuid.UUID(int=2), "@fit@", None, None], "does not belong"),
     ],
 )
-def test_sql_function_checks_its_arguments(arguments: list[object], message: str) -> None:
+def test_sql_function_checks_its_arguments(arguments: list[Any], message: str) -> None:
     """The function trusts no caller: envelope, stream and tenant must fit each other."""
     fit = f'{{"at":"@now@","stream":"task:x","tenant":"{uuid.UUID(int=1)}"}}'
     values = [fit if value == "@fit@" else value for value in arguments]

@@ -254,11 +254,12 @@ def test_entries_written_during_verification_are_no_fault(
     from ledger_app.services import verification
 
     read = verification._entries_after
-    writes = iter([lambda: five.append(), lambda: five.append()])
+    left = [1, 2]
 
     def read_then_write(stream: str, seq: int) -> list[Any]:
         page = read(stream, seq)
-        next(writes, lambda: 0)()
+        if left and left.pop():
+            five.append()
         return page
 
     monkeypatch.setattr(verification, "_entries_after", read_then_write)
@@ -273,10 +274,11 @@ def test_effect_settled_during_verification_is_no_fault(
 
     subject.begin()
     count = verification._effect_counts
-    writes = iter([lambda: effects.succeed(**subject.settle, fence=1, response={})])
+    left = [1]
 
     def write_then_count(tasks: Any) -> Any:
-        next(writes, lambda: None)()
+        if left and left.pop():
+            effects.succeed(**subject.settle, fence=1, response={})
         return count(tasks)
 
     monkeypatch.setattr(verification, "_effect_counts", write_then_count)

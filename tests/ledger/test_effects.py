@@ -219,13 +219,12 @@ def test_settling_with_other_facts_is_refused(subject: Subject) -> None:
     """What has happened stays as it was first told."""
     subject.begin()
     effects.succeed(**subject.settle, fence=1, response={"n": 1})
-    for attempt in (
-        lambda: effects.succeed(**subject.settle, fence=1, response={"n": True}),
-        lambda: effects.fail(**subject.settle, fence=1, error={}),
-        lambda: effects.mark_in_doubt(**subject.settle, fence=1, error={}),
-    ):
-        with pytest.raises(EffectEdgeError):
-            attempt()
+    with pytest.raises(EffectEdgeError):
+        effects.succeed(**subject.settle, fence=1, response={"n": True})
+    with pytest.raises(EffectEdgeError):
+        effects.fail(**subject.settle, fence=1, error={})
+    with pytest.raises(EffectEdgeError):
+        effects.mark_in_doubt(**subject.settle, fence=1, error={})
 
 
 def test_a_response_that_cannot_be_stored_is_stored_as_near_as_possible(
@@ -235,7 +234,8 @@ def test_a_response_that_cannot_be_stored_is_stored_as_near_as_possible(
     subject.begin()
     row = effects.succeed(**subject.settle, fence=1, response={"t": "a\x00\ud800", "n": 2**60})
     assert row.response == {"t": "a\ufffd\ufffd", "n": str(2**60)}
-    assert effects.succeed(**subject.settle, fence=1, response={"t": "a\x00\ud800", "n": 2**60})
+    again = effects.succeed(**subject.settle, fence=1, response={"t": "a\x00\ud800", "n": 2**60})
+    assert again == row
 
 
 def test_begin_refuses_arguments_without_a_digest(subject: Subject) -> None:

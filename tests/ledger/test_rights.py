@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -94,7 +95,7 @@ def test_runtime_roles_can_do_their_work(subject: Subject, role: str) -> None:
         subject.append()
         subject.begin()
         effects.succeed(**subject.settle, fence=1, response={"ok": True})
-        owner = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
+        owner: dict[str, Any] = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
         receipts.put(**owner, outcome="completed", items=[], effects=[])
         usage.record(
             **owner,
@@ -129,7 +130,7 @@ def test_runtime_roles_can_do_their_work(subject: Subject, role: str) -> None:
 def test_triggers_refuse_even_the_owner(subject: Subject, statement: str) -> None:
     """A slip in a migration or in psql is stopped; only switching triggers off passes."""
     subject.append()
-    owner = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
+    owner: dict[str, Any] = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
     receipts.put(**owner, outcome="completed", items=[], effects=[])
     usage.record(
         **owner,
