@@ -149,7 +149,7 @@ def _jurisdiction(quote: str, normal: str) -> Iterator[str]:
     del normal
     for match in _LAW.finditer(quote):
         name = next(group for group in match.groups() if group)
-        if name.split()[0].rstrip(",") not in _NOT_A_PLACE:
+        if name.startswith("State of ") or name.split()[0].rstrip(",") not in _NOT_A_PLACE:
             yield name.rstrip(".,")
     for match in _LAW_ZH.finditer(quote):
         yield _LEADING_ZH.sub("", match.group(1))

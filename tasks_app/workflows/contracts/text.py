@@ -90,8 +90,8 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line."""
-    return _SPACES.sub(" ", text).strip()
+    """Return a title on one line, without the rules drawn around it."""
+    return _SPACES.sub(" ", text).strip(" =~_*#-")
 
 
 _CJK_NUMERAL = "一二三四五六七八九十百零〇两\\d"
