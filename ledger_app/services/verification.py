@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from uuid import UUID
 
 from django.db import connection
@@ -33,18 +34,41 @@ STREAM_BATCH = 200
 BUSY_RETRIES = 5
 
 
+class FaultCode(StrEnum):
+    """What can be wrong; explained in docs/explanation/ledger-and-audit.md."""
+
+    ENTRY_CHANGED = "entry_changed"
+    DETAILS_CHANGED = "details_changed"
+    DETAILS_MISSING = "details_missing"
+    ENVELOPE_UNREADABLE = "envelope_unreadable"
+    ENVELOPE_MISMATCH = "envelope_mismatch"
+    TENANT_MISMATCH = "tenant_mismatch"
+    GAP = "gap"
+    BROKEN_LINK = "broken_link"
+    TAIL_MISSING = "tail_missing"
+    BEYOND_HEAD = "beyond_head"
+    HEAD_MISSING = "head_missing"
+    HEAD_MISMATCH = "head_mismatch"
+    STREAM_MISSING = "stream_missing"
+    RECEIPT_MISSING = "receipt_missing"
+    RECEIPT_UNAUDITED = "receipt_unaudited"
+    RECEIPT_CHANGED = "receipt_changed"
+    RECEIPT_REPLACED = "receipt_replaced"
+    EFFECTS_MISMATCH = "effects_mismatch"
+    EFFECT_LEFT_BEGUN = "effect_left_begun"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """The first thing that is wrong in a stream or in the ledger rows of its task.
 
     Attributes:
         seq: number of the entry, or None when no single entry is at fault.
-        code: stable, snake_case; listed in docs/explanation/ledger-and-audit.md.
     """
 
     stream: str
     seq: int | None
-    code: str
+    code: FaultCode
     detail: str
 
 
@@ -78,7 +102,7 @@ class _Walk:
     def verdict(self, fault: Fault | None = None, notices: Sequence[str] = ()) -> StreamVerdict:
         return StreamVerdict(self.stream, self.seq, self.fault or fault, tuple(notices))
 
-    def fail(self, seq: int | None, code: str, detail: str) -> None:
+    def fail(self, seq: int | None, code: FaultCode, detail: str) -> None:
         self.fault = Fault(self.stream, seq, code, detail)
 
 
@@ -112,7 +136,7 @@ def verify_all(tenant_id: UUID | None = None) -> Iterator[StreamVerdict]:
     yield from _judge(_walk(stream) for stream in _streams_without_head(tenant_id))
     for stream in _tasks_without_stream(tenant_id):
         detail = "the ledger has rows of this task, but its stream is gone"
-        yield StreamVerdict(stream, 0, Fault(stream, None, "stream_missing", detail))
+        yield StreamVerdict(stream, 0, Fault(stream, None, FaultCode.STREAM_MISSING, detail))
 
 
 def _walk(stream: str) -> _Walk:
@@ -135,20 +159,20 @@ def _at_head(walk: _Walk) -> bool:
     )
     found = head.first()
     if found is None:
-        code = "head_missing" if walk.seq else "stream_missing"
+        code = FaultCode.HEAD_MISSING if walk.seq else FaultCode.STREAM_MISSING
         walk.fail(None, code, "the head of the stream is gone")
         return True
     head_seq, head_hash, tenant_id = found
     if head_seq > walk.seq:
         if not AuditEntry.objects.filter(stream=walk.stream, seq__gt=walk.seq).exists():
-            walk.fail(walk.seq + 1, "tail_missing", f"the head says {head_seq}")
+            walk.fail(walk.seq + 1, FaultCode.TAIL_MISSING, f"the head says {head_seq}")
         return walk.fault is not None
     if head_seq < walk.seq:
-        walk.fail(head_seq + 1, "beyond_head", f"the head says {head_seq}")
+        walk.fail(head_seq + 1, FaultCode.BEYOND_HEAD, f"the head says {head_seq}")
     elif bytes(head_hash) != walk.hash:
-        walk.fail(walk.seq or None, "head_mismatch", "the head has another hash")
+        walk.fail(walk.seq or None, FaultCode.HEAD_MISMATCH, "the head has another hash")
     elif walk.tenant is not None and walk.tenant != str(tenant_id):
-        walk.fail(None, "tenant_mismatch", "the head names another tenant than the entries")
+        walk.fail(None, FaultCode.TENANT_MISMATCH, "the head names another tenant than the entries")
     return True
 
 
@@ -156,7 +180,7 @@ def _step(walk: _Walk, entry: _Entry) -> None:
     """Check one entry against all before it; the first fault ends the walk."""
     wanted = walk.seq + 1
     if entry.seq != wanted:
-        walk.fail(wanted, "gap", f"the next entry is {entry.seq}")
+        walk.fail(wanted, FaultCode.GAP, f"the next entry is {entry.seq}")
         return
     problem = _problem_of(walk, entry)
     if problem is not None:
@@ -166,19 +190,19 @@ def _step(walk: _Walk, entry: _Entry) -> None:
     _read_envelope(walk, entry)
 
 
-def _problem_of(walk: _Walk, entry: _Entry) -> tuple[str, str] | None:
+def _problem_of(walk: _Walk, entry: _Entry) -> tuple[FaultCode, str] | None:
     if entry.prev_hash != walk.hash:
-        return "broken_link", "it does not link to the entry before"
+        return FaultCode.BROKEN_LINK, "it does not link to the entry before"
     if entry.details is None and entry.salt is None:
         if entry.details_digest != NO_DETAILS_DIGEST:
-            return "details_missing", "its details are gone and no erasure is recorded"
+            return FaultCode.DETAILS_MISSING, "its details are gone and no erasure is recorded"
     elif details_digest(entry.details, entry.salt) != entry.details_digest:
-        return "details_changed", "its details do not fit their digest"
+        return FaultCode.DETAILS_CHANGED, "its details do not fit their digest"
     computed = entry_hash(
         walk.stream, entry.seq, entry.prev_hash, entry.envelope, entry.details_digest
     )
     if computed != entry.hash:
-        return "entry_changed", "its content does not fit its hash"
+        return FaultCode.ENTRY_CHANGED, "its content does not fit its hash"
     return None
 
 
@@ -191,13 +215,17 @@ def _read_envelope(walk: _Walk, entry: _Entry) -> None:
         if action == "receipt.stored":
             walk.receipt_sha256 = str(json.loads(entry.details or "")["sha256"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        walk.fail(entry.seq, "envelope_unreadable", "the envelope is not the JSON of an entry")
+        walk.fail(
+            entry.seq, FaultCode.ENVELOPE_UNREADABLE, "the envelope is not the JSON of an entry"
+        )
         return
     if place != (walk.stream, timestamp(entry.at)):
-        walk.fail(entry.seq, "envelope_mismatch", "stream or time differ from the row's")
+        walk.fail(entry.seq, FaultCode.ENVELOPE_MISMATCH, "stream or time differ from the row's")
         return
     if walk.tenant not in (None, tenant):
-        walk.fail(entry.seq, "tenant_mismatch", "it names another tenant than the entry before")
+        walk.fail(
+            entry.seq, FaultCode.TENANT_MISMATCH, "it names another tenant than the entry before"
+        )
         return
     walk.tenant = tenant
     walk.actions[action] += 1
@@ -238,13 +266,15 @@ def _receipt_fault(walk: _Walk, receipt: Receipt | None) -> Fault | None:
     if receipt is None:
         if walk.receipt_sha256 is None:
             return None
-        return Fault(walk.stream, None, "receipt_missing", "it was audited and is gone")
+        return Fault(walk.stream, None, FaultCode.RECEIPT_MISSING, "it was audited and is gone")
     if walk.receipt_sha256 is None:
-        return Fault(walk.stream, None, "receipt_unaudited", "no entry tells of the receipt")
+        return Fault(
+            walk.stream, None, FaultCode.RECEIPT_UNAUDITED, "no entry tells of the receipt"
+        )
     if sha256_hex(receipt.document.encode()) != receipt.sha256 or not _columns_agree(receipt):
-        return Fault(walk.stream, None, "receipt_changed", "it does not fit its digest")
+        return Fault(walk.stream, None, FaultCode.RECEIPT_CHANGED, "it does not fit its digest")
     if receipt.sha256 != walk.receipt_sha256:
-        return Fault(walk.stream, None, "receipt_replaced", "another receipt was audited")
+        return Fault(walk.stream, None, FaultCode.RECEIPT_REPLACED, "another receipt was audited")
     return None
 
 
@@ -264,10 +294,10 @@ def _effect_fault(walk: _Walk, counts: Counter[str], receipt: Receipt | None) ->
     audited = walk.actions["effect.succeeded"]
     if done != audited:
         detail = f"{done} effects are done, {audited} were audited as done"
-        return Fault(walk.stream, None, "effects_mismatch", detail)
+        return Fault(walk.stream, None, FaultCode.EFFECTS_MISMATCH, detail)
     if receipt is not None and counts[EffectState.BEGUN.value]:
         detail = f"{counts[EffectState.BEGUN.value]} begun and never settled, yet the task is over"
-        return Fault(walk.stream, None, "effect_left_begun", detail)
+        return Fault(walk.stream, None, FaultCode.EFFECT_LEFT_BEGUN, detail)
     return None
 
 

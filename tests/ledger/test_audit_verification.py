@@ -11,7 +11,7 @@ from django.db import connection
 from ledger_app.domain.audit import entry_hash, genesis_hash
 from ledger_app.models import AuditEntry
 from ledger_app.services import audit, effects, receipts
-from ledger_app.services.verification import Fault, StreamVerdict
+from ledger_app.services.verification import Fault, FaultCode, StreamVerdict
 from tests.ledger.conftest import Subject
 
 pytestmark = pytest.mark.django_db
@@ -149,7 +149,7 @@ def test_removed_head_is_found(five: Subject, tamper: Tamper) -> None:
     for scope in (None, five.tenant_id):
         (verdict,) = audit.verify_all(scope)
         assert verdict.fault == Fault(
-            five.stream, None, "head_missing", "the head of the stream is gone"
+            five.stream, None, FaultCode.HEAD_MISSING, "the head of the stream is gone"
         )
 
 
@@ -175,6 +175,21 @@ def test_limit_a_stream_nothing_else_knows_can_be_removed(five: Subject, tamper:
     tamper("DELETE FROM ledger_app_auditstream WHERE stream = %s", five.stream)
     tamper("DELETE FROM ledger_app_auditentry WHERE stream = %s", five.stream)
     assert list(audit.verify_all()) == []
+
+
+def test_limit_the_newest_entries_can_be_removed_with_their_head(
+    five: Subject, tamper: Tamper
+) -> None:
+    """Known limit until seals exist: a head that was set back vouches for a shorter stream."""
+    tamper("DELETE FROM ledger_app_auditentry WHERE stream = %s AND seq > 3", five.stream)
+    tamper(
+        "UPDATE ledger_app_auditstream SET head_seq = 3, head_hash ="
+        " (SELECT hash FROM ledger_app_auditentry AS e WHERE e.stream = %s AND e.seq = 3)"
+        " WHERE stream = %s",
+        five.stream,
+        five.stream,
+    )
+    assert audit.verify(five.stream) == StreamVerdict(five.stream, 3, None)
 
 
 def test_limit_a_chain_recomputed_by_the_database_owner_verifies(
