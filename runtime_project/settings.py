@@ -30,7 +30,7 @@ ALLOWED_HOSTS = list(env.words("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1
 CSRF_TRUSTED_ORIGINS = list(env.words("DJANGO_CSRF_TRUSTED_ORIGINS"))
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "runtime_project.apps.RuntimeAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -229,6 +229,7 @@ RUNTIME = {
     "heartbeat_seconds": env.seconds("RUNTIME_HEARTBEAT_SECONDS", 10),
     "grace_seconds": env.seconds("RUNTIME_GRACE_SECONDS", 2),
     "max_recoveries": env.integer("RUNTIME_MAX_RECOVERIES", 3),
+    "max_wall_seconds": env.seconds("RUNTIME_MAX_WALL_SECONDS", 7 * 86_400),
     "slice_steps": env.integer("RUNTIME_SLICE_STEPS", 5000),
     "slice_seconds": env.seconds("RUNTIME_SLICE_SECONDS", 20),
     "sweep_seconds": env.seconds("RUNTIME_SWEEP_SECONDS", 0.5),

@@ -14,6 +14,7 @@ class RuntimeSettings:
     heartbeat_seconds: float
     grace_seconds: float
     max_recoveries: int
+    max_wall_seconds: float
     slice_steps: int
     slice_seconds: float
     sweep_seconds: float

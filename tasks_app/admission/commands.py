@@ -1,0 +1,276 @@
+"""Steering from any door: authorise, compare versions, store the command, apply it if nothing runs.
+
+Of two operators with one `expectedVersion` exactly one is accepted: the comparison and the new
+version are one transaction under the row's lock (E6).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from ledger_app.services import audit
+from tasks_app import syncpoints
+from tasks_app.admission import idempotency
+from tasks_app.domain.errors import (
+    CommandRejectedError,
+    FieldProblem,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    NotAllowedError,
+    NotFoundError,
+    TaskTerminalError,
+    VersionConflictError,
+    VersionRequiredError,
+)
+from tasks_app.domain.principal import Principal
+from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus
+from tasks_app.domain.steering import REASON_MAX, CommandType, check_payload
+from tasks_app.domain.steering import rejection as rejection_of
+from tasks_app.engine import steering, transitions
+from tasks_app.events.catalogue import EventType
+from tasks_app.models import SteeringCommand, Task
+from tasks_app.policy.capabilities import require
+from tasks_app.policy.reserved import refuse_reserved
+from tasks_app.workflows import GoalError, registry
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of a command; `state_version` is the task's after it."""
+
+    command_id: UUID
+    status: str
+    rejection: str
+    state_version: int
+    replayed: bool
+
+
+def submit_command(
+    principal: Principal,
+    *,
+    task_id: UUID,
+    command_id: UUID,
+    type: str,  # noqa: A002 - the command's field has this name everywhere
+    payload: Mapping[str, Any],
+    expected_version: int | None,
+    reason: str,
+    source: str,
+    request_id: str | None = None,
+) -> Submitted:
+    """Accept a steering command for a task.
+
+    On a task that no worker holds it is applied before this returns; on a running one it waits
+    for the next safe point, except `set_priority`, which acts on the queue at once (E70). The same
+    `command_id` again returns the first outcome.
+
+    Transaction: its own. Locks: the task row, then what the command changes, audit stream last.
+
+    Raises:
+        NotFoundError, NotAllowedError, InvalidInputError, ReservedKeyError, VersionRequiredError,
+        VersionConflictError, TaskTerminalError, CommandRejectedError, IdempotencyMismatchError:
+        nothing was stored.
+    """
+    kind = _parse(type, payload, reason)
+    capability = "tasks:cancel" if kind is CommandType.CANCEL else "tasks:steer"
+    task = Task.objects.visible_to(principal).filter(pk=task_id).first()
+    if task is None:
+        require(principal, "tasks:read")
+        raise NotFoundError("Not found.")
+    require(principal, capability, task)
+    if principal.user_id is None:
+        raise NotAllowedError(capability, "A command needs a person who gives it.")
+    _check_goal_patch(kind, task, payload)
+    fingerprint = idempotency.fingerprint_of(
+        {"task": str(task_id), "type": kind.value, "payload": dict(payload), "reason": reason}
+    )
+    with transaction.atomic(durable=True):
+        task = Task.objects.for_tenant(principal.tenant_id).select_for_update().get(pk=task_id)
+        replay = _find_replay(principal, command_id, fingerprint, task)
+        if replay is not None:
+            return replay
+        _check_acceptable(task, kind, expected_version, payload)
+        command = _store(principal, task, kind, command_id, payload, fingerprint, reason, source)
+        _accept(principal, task, command, request_id)
+    syncpoints.reach("cancel.after_request", task_id)
+    return _outcome(command, task, replayed=False)
+
+
+def _parse(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
+    problems = []
+    if type_ not in CommandType:
+        known = ", ".join(CommandType)
+        problems.append(FieldProblem("/type", "unknown_command", f"One of {known}."))
+    if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_MAX:
+        detail = f"Say why, in 1 to {REASON_MAX} characters."
+        problems.append(FieldProblem("/reason", "reason_required", detail))
+    if problems:
+        raise InvalidInputError("The command is not valid.", problems)
+    refuse_reserved(dict(payload))
+    check_payload(CommandType(type_), payload)
+    return CommandType(type_)
+
+
+def _check_goal_patch(kind: CommandType, task: Task, payload: Mapping[str, Any]) -> None:
+    """Refuse a goal that could not be worked on, before anything is locked or stored."""
+    if kind is not CommandType.ADJUST_GOAL:
+        return
+    _, goal = steering.merged_goal(task, dict(payload))
+    try:
+        registry.get_definition(task.workflow, task.workflow_version)().check(goal)
+    except GoalError as error:
+        problem = FieldProblem("/payload" + error.pointer, error.code, error.detail)
+        raise InvalidInputError(error.detail, [problem]) from error
+
+
+def _find_replay(
+    principal: Principal, command_id: UUID, fingerprint: str, task: Task
+) -> Submitted | None:
+    rows = SteeringCommand.objects.for_tenant(principal.tenant_id)
+    found = rows.filter(command_id=command_id).first()
+    if found is None:
+        return None
+    if found.payload_sha256 != fingerprint or found.requested_by_id != principal.user_id:
+        raise IdempotencyMismatchError("This command id was used before for another command.")
+    return _outcome(found, task, replayed=True)
+
+
+def _check_acceptable(
+    task: Task, kind: CommandType, expected_version: int | None, payload: Mapping[str, Any]
+) -> None:
+    if expected_version is None:
+        raise VersionRequiredError(
+            "Say which version of the task you act on (expectedVersion).",
+            currentVersion=task.state_version,
+        )
+    if task.status in TERMINAL:
+        raise TaskTerminalError(f"The task has ended as {task.status}.", currentStatus=task.status)
+    if expected_version != task.state_version:
+        raise VersionConflictError(
+            f"The task is at version {task.state_version}, not {expected_version}.",
+            currentVersion=task.state_version,
+            currentStatus=task.status,
+            **_last_change(task),
+        )
+    question = None
+    if kind is CommandType.PROVIDE_INPUT:
+        question = steering.open_question(task.tenant_id, task.id)
+    code = rejection_of(kind, TaskStatus(task.status), question_open=question is not None)
+    if code:
+        raise CommandRejectedError(code, _REJECTIONS[code])
+    if question is not None:
+        steering.check_answer(question, payload["answer"])
+
+
+_REJECTIONS = {
+    "no_open_question": "No question of this task waits for an answer.",
+    "task_dead_lettered": "The task waits for a repair; it can only be cancelled.",
+}
+
+
+def _last_change(task: Task) -> dict[str, object]:
+    """Tell who changed the task last, so that a person can look before trying again."""
+    last = (
+        SteeringCommand.objects.for_tenant(task.tenant_id)
+        .filter(task_id=task.id)
+        .select_related("requested_by")
+        .order_by("-seq")
+        .first()
+    )
+    if last is None:
+        return {"changedBy": None}
+    return {
+        "changedBy": last.requested_by.get_username(),
+        "change": last.type,
+        "changeReason": last.reason,
+    }
+
+
+def _store(
+    principal: Principal,
+    task: Task,
+    kind: CommandType,
+    command_id: UUID,
+    payload: Mapping[str, Any],
+    fingerprint: str,
+    reason: str,
+    source: str,
+) -> SteeringCommand:
+    task.command_seq += 1
+    Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(command_seq=task.command_seq)
+    return SteeringCommand.objects.create(
+        tenant_id=task.tenant_id,
+        task_id=task.id,
+        command_id=command_id,
+        seq=task.command_seq,
+        type=kind.value,
+        payload=dict(payload),
+        payload_sha256=fingerprint,
+        expected_version=task.state_version,
+        reason=reason.strip(),
+        requested_by_id=principal.user_id,
+        source=source,
+        old_version=task.state_version,
+    )
+
+
+def _accept(
+    principal: Principal, task: Task, command: SteeringCommand, request_id: str | None
+) -> None:
+    if TaskStatus(task.status) in LEASED and command.type != CommandType.SET_PRIORITY:
+        _leave_pending(principal, task, command)
+    else:
+        steering.apply_now(task, command)
+        command.refresh_from_db(from_queryset=SteeringCommand.objects.for_tenant(task.tenant_id))
+    audit.append(
+        stream=f"task:{task.id}",
+        tenant_id=task.tenant_id,
+        actor=principal.actor,
+        action="command.accepted",
+        target=f"command:{command.command_id}",
+        via=principal.via,
+        old_version=command.old_version,
+        new_version=task.state_version,
+        request_id=request_id,
+        details={"type": command.type, "reason": command.reason},
+    )
+
+
+def _leave_pending(principal: Principal, task: Task, command: SteeringCommand) -> None:
+    """Tell the worker, who applies the command at its next safe point."""
+    if command.type == CommandType.CANCEL:
+        Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk, cancel_requested_at=None).update(
+            cancel_requested_at=Now()
+        )
+    if command.type == CommandType.PAUSE and task.status == TaskStatus.WORKING:
+        moved = transitions.move(
+            task.id,
+            task.tenant_id,
+            TaskStatus.WORKING,
+            TaskStatus.PAUSING,
+            actor=principal.actor,
+            reason=command.reason,
+        )
+        task.status = TaskStatus.PAUSING
+    else:
+        moved = transitions.append_event(
+            task.id,
+            task.tenant_id,
+            EventType.LOG,
+            {"message": f"{command.type} accepted; it takes effect at the next safe point"},
+            bump=1,
+        )
+    task.state_version = moved.state_version
+
+
+def _outcome(command: SteeringCommand, task: Task, *, replayed: bool) -> Submitted:
+    return Submitted(
+        command_id=command.command_id,
+        status=command.status,
+        rejection=command.rejection,
+        state_version=task.state_version,
+        replayed=replayed,
+    )

@@ -1,0 +1,94 @@
+"""The checkpoint document: state from which the work can be rebuilt, not process memory (M10).
+
+Canonical JSON with a SHA-256; schema versions with functions from one to the next. Data only: no
+pickles, no class paths, no conversations, no secrets (E50).
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ledger_app.domain.canonical import canonical_text, sha256_hex
+from tasks_app.domain.errors import CorruptCheckpointError
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 65_536
+
+# From version n to n + 1; golden files of every released version are in tests/compat.
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDocument:
+    """What another worker needs to continue.
+
+    Attributes:
+        completed_steps: compressed, such as "load_manifest" or "classify[0..1239]"; long plans
+            are given as position ranges "#0..#4199".
+        variables: small facts of the cursor, such as the next item of the open map.
+        artifacts: references with digests; side_effects: keys with states.
+        steering_cursor: number of the last applied command.
+    """
+
+    task_id: str
+    checkpoint_seq: int
+    plan_version: int
+    next_step: str
+    next_position: int
+    completed_steps: list[str]
+    variables: dict[str, Any]
+    artifacts: list[dict[str, Any]]
+    side_effects: list[dict[str, str]]
+    steering_cursor: int
+    fence: int
+    created_at: str
+    schema_version: int = SCHEMA_VERSION
+
+    def text(self) -> str:
+        """Return the canonical form that is stored and hashed."""
+        return canonical_text(asdict(self))
+
+
+def digest(text: str) -> str:
+    """Return the checksum of a stored document."""
+    return sha256_hex(text.encode())
+
+
+def parse(text: str, sha256: str) -> CheckpointDocument:
+    """Return the document after checking its checksum and upgrading its schema.
+
+    Raises:
+        CorruptCheckpointError: the checksum differs, the text is no document, or its schema is
+            unknown here; `found` and `expected` tell the checksums.
+    """
+    found = digest(text)
+    if found != sha256:
+        raise CorruptCheckpointError(
+            "The checkpoint's checksum does not match.", expected=sha256, found=found
+        )
+    try:
+        data = json.loads(text)
+        version = int(data["schema_version"])
+        while version < SCHEMA_VERSION:
+            data = UPGRADES[version](data)
+            version += 1
+        if version > SCHEMA_VERSION:
+            raise CorruptCheckpointError(
+                f"The checkpoint's schema {version} is newer than this installation's.",
+                schema_version=version,
+            )
+        return CheckpointDocument(**data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptCheckpointError(f"The checkpoint is no document: {error}") from error
+
+
+def compress(positions: Iterable[int]) -> list[str]:
+    """Return sorted positions as ranges: 0,1,2,5 becomes #0..#2, #5."""
+    ranges: list[list[int]] = []
+    for position in sorted(positions):
+        if ranges and ranges[-1][1] == position - 1:
+            ranges[-1][1] = position
+        else:
+            ranges.append([position, position])
+    return [f"#{a}" if a == b else f"#{a}..#{b}" for a, b in ranges]

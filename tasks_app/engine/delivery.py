@@ -1,0 +1,134 @@
+"""The end of a task: artifacts checked against their digests, receipt, terminal status, one commit."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from ledger_app.queries import list_effects
+from ledger_app.services import receipts
+from tasks_app import syncpoints
+from tasks_app.domain.errors import CorruptCheckpointError
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import continuation, transitions
+from tasks_app.engine.session import SliceSession
+from tasks_app.models import Approval, Artifact, SteeringCommand, Step
+from tasks_app.tools import artifact_store
+
+
+class ArtifactDamagedError(CorruptCheckpointError):
+    """A presented artifact is missing or was changed; success must not be claimed."""
+
+    code = "artifact_damaged"
+
+
+def complete_task(session: SliceSession) -> None:
+    """Complete a task whose plan has no step left.
+
+    Transaction: its own; results held back, receipt and status in one commit.
+    Raises: LeaseLost; ArtifactDamagedError when an output is not what was stored.
+    """
+    task = session.task
+    _verify_presented(task.tenant_id, task.id)
+    result = session.arguments.value(task.plan_result) if task.plan_result else None
+    syncpoints.reach("finish.before_receipt", task.id, task.fence)
+    with session.owned(undisturbed=True):
+        session.commit(checkpoint="end")
+        receipt_id = put_receipt(task.tenant_id, task.id, "completed")
+        syncpoints.reach("finish.before_terminal", task.id, task.fence)
+        session.end("completed")
+        transitions.finish(
+            task.id,
+            task.tenant_id,
+            TaskStatus.WORKING,
+            TaskStatus.COMPLETED,
+            fence=task.fence,
+            receipt_id=receipt_id,
+            result=result,
+        )
+    syncpoints.reach("finish.after_terminal", task.id, task.fence)
+
+
+def fail_task(session: SliceSession, error: Mapping[str, object], *, stop_reason: str) -> None:
+    """Fail a task that a slice works on. Transaction: the caller's. Raises: LeaseLost."""
+    task = session.task
+    session.end("failed")
+    close(
+        task.tenant_id,
+        task.id,
+        TaskStatus(task.status),
+        TaskStatus.FAILED,
+        fence=task.fence,
+        error=error,
+        stop_reason=stop_reason,
+    )
+
+
+def close(
+    tenant_id: UUID,
+    task_id: UUID,
+    source: TaskStatus,
+    target: TaskStatus,
+    *,
+    fence: int | None = None,
+    actor: str = transitions.ENGINE,
+    error: Mapping[str, object] | None = None,
+    stop_reason: str = "",
+    reason: str = "",
+) -> None:
+    """End a task without success: open questions and commands end with it, a receipt is kept.
+
+    Transaction: the caller's, which holds the task row or its fence.
+    """
+    Approval.objects.for_tenant(tenant_id).filter(
+        task_id=task_id, status__in=("pending", "approved")
+    ).update(status="cancelled")
+    SteeringCommand.objects.for_tenant(tenant_id).filter(task_id=task_id, status="pending").update(
+        status="superseded", rejection="task_terminal"
+    )
+    Step.objects.for_tenant(tenant_id).filter(
+        task_id=task_id, status__in=("planned", "running", "waiting"), retired_in=None
+    ).update(status="skipped")
+    continuation.forget(task_id, tenant_id)
+    receipt_id = put_receipt(tenant_id, task_id, target.value)
+    transitions.finish(
+        task_id,
+        tenant_id,
+        source,
+        target,
+        fence=fence,
+        actor=actor,
+        receipt_id=receipt_id,
+        error=error,
+        stop_reason=stop_reason,
+        reason=reason,
+    )
+
+
+def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:
+    """Store what the task delivered and did; the first receipt stands."""
+    artifacts = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
+    items: list[receipts.DeliveredItem] = [
+        {
+            "name": row.name,
+            "sha256": row.sha256,
+            "size_bytes": row.size_bytes,
+            "media_type": row.media_type,
+        }
+        for row in artifacts.order_by("name", "sha256")
+    ]
+    effects: list[receipts.EffectFact] = [
+        {"key": row.key, "tool": row.tool, "target": row.target, "state": row.state.value}
+        for row in list_effects(tenant_id=tenant_id, task_id=task_id)
+    ]
+    return receipts.put(
+        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=effects
+    ).id
+
+
+def _verify_presented(tenant_id: UUID, task_id: UUID) -> None:
+    rows: Any = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
+    for row in rows:
+        if not artifact_store.is_intact(tenant_id, row.sha256):
+            raise ArtifactDamagedError(
+                f"The artifact {row.name} is not what was stored.", sha256=row.sha256
+            )

@@ -1,0 +1,219 @@
+"""Runs one act on the outside world: begin in the ledger, call with the key, settle with the result.
+
+The order is what makes it happen once: the ledger knows of the call before it is made, and the
+result is stored in the commit that moves the cursor (engine contract, section 3).
+"""
+
+from typing import Any
+
+from ledger_app.domain.effects import EffectState
+from ledger_app.domain.errors import EffectInDoubtError
+from ledger_app.queries import EffectRow
+from ledger_app.services import effects
+from tasks_app import syncpoints
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import approvals, delivery, step_runner, transitions, values
+from tasks_app.engine.session import SliceDone, SliceSession
+from tasks_app.engine.step_context import effect_key
+from tasks_app.models import Approval, Step
+from tasks_app.workflows import EffectNotDoneError
+
+# No effect starts with less lease left than its own time-out plus this (E42).
+MARGIN_SECONDS = 1.0
+
+
+def run_effect(session: SliceSession, step: Step) -> None:
+    """Run an act once, whatever happened before.
+
+    Raises:
+        SafePointNeeded: a command waits; apply it and come back.
+        SliceDone: the task ended or needs a person.
+    """
+    declared = session.definition.step_definition(step.method)
+    session.commit()
+    approval = _approval_of(session, step)
+    if approval is not None and not approval["approved"]:
+        _skip(session, step, approval)
+        return
+    step_runner.begin(session, step, declared)
+    session.next_key, session.next_position = step.key, step.position
+    row = _begin(session, step, approval)
+    if row is None:
+        return
+    if row.state is EffectState.SUCCEEDED:
+        # It happened before a crash that came between the act and its result.
+        step_runner.succeed(session, step, row.response)
+        session.commit(checkpoint="effect")
+        return
+    _call(session, step)
+
+
+def _call(session: SliceSession, step: Step) -> None:
+    declared = session.definition.step_definition(step.method)
+    method = getattr(session.workflow, step.method)
+    positional, named = session.arguments.call(method, step)
+    task = session.task
+    syncpoints.reach("effect.after_begin", task.id, task.fence)
+    session.lease.check(min(declared.timeout_seconds, session.lease.remaining_seconds / 2))
+    try:
+        result = step_runner.call(
+            session, step, declared, lambda ctx: method(ctx, *positional, **named)
+        )
+        value = values.to_json(method, result)
+    except EffectNotDoneError as error:
+        _settle_failed(session, step, error)
+        return
+    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+        _unclear(session, step, error)
+        return
+    syncpoints.reach("effect.after_call", task.id, task.fence)
+    step_runner.succeed(session, step, value)
+    with session.owned():
+        session.commit(checkpoint="effect")
+        effects.succeed(
+            tenant_id=task.tenant_id,
+            task_id=task.id,
+            key=effect_key(step),
+            fence=task.fence,
+            response=value,
+        )
+    syncpoints.reach("effect.after", task.id, task.fence)
+
+
+def _approval_of(session: SliceSession, step: Step) -> dict[str, Any] | None:
+    key = step.options.get("approval")
+    return None if key is None else session.arguments.value({"ref": key, "path": []})
+
+
+def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -> EffectRow | None:
+    """Enter the act in the ledger, using its approval; None when the task went to a person.
+
+    Transaction: its own, committed before the call. Locks: task, approval, effect, audit stream.
+    """
+    task = session.task
+    arguments = session.arguments.plain(step)
+    digest = approvals.digest_of_act(step.method, arguments)
+    syncpoints.reach("effect.before", task.id, task.fence)
+    session.lease.check(MARGIN_SECONDS)
+    try:
+        with session.owned(undisturbed=True):
+            if approval is not None and not _let_through(session, step, approval, digest):
+                return None
+            return effects.begin(
+                tenant_id=task.tenant_id,
+                task_id=task.id,
+                step_key=step.key,
+                key=effect_key(step),
+                kind=session.definition.step_definition(step.method).effect_kind,
+                tool=step.method,
+                target=_target(arguments),
+                args_sha256=digest,
+                fence=task.fence,
+                approval_id=None if approval is None else approval["approval_id"],
+                request=arguments,
+            )
+    except EffectInDoubtError as error:
+        dead_letter(session, step, "effect_in_doubt", str(error))
+        return None
+
+
+def _let_through(session: SliceSession, step: Step, approval: dict[str, Any], digest: str) -> bool:
+    """Use the approval for this act; a crash after the use finds it used by the same key."""
+    task = session.task
+    if approvals.consume(task, approval["approval_id"], digest):
+        return True
+    used = (
+        Approval.objects.for_tenant(task.tenant_id)
+        .filter(pk=approval["approval_id"], status="consumed", args_sha256=digest, task_id=task.id)
+        .exists()
+    )
+    if used:
+        return True
+    # Expired, superseded or other arguments: the question must be asked anew.
+    _ask_again(session, step)
+    return False
+
+
+def _ask_again(session: SliceSession, step: Step) -> None:
+    """Send the plan back to the approval step, whose old answer no longer counts."""
+    task = session.task
+    key = step.options["approval"]
+    steps = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
+    asked = steps.get(key=key)
+    Approval.objects.for_tenant(task.tenant_id).filter(
+        step_id=asked.id, status__in=("pending", "approved")
+    ).update(status="superseded")
+    steps.filter(pk=asked.id).update(status="planned", result=None, finished_at=None)
+    session.arguments.forget_all()
+    session.next_position, session.next_key = asked.position, asked.key
+
+
+def _target(arguments: dict[str, Any]) -> str:
+    """Return the first plain text among the arguments: where the act goes, for people."""
+    values_in_order = [*arguments["args"], *arguments["kwargs"].values()]
+    found = next((value for value in reversed(values_in_order) if isinstance(value, str)), "")
+    return found[:500]
+
+
+def _skip(session: SliceSession, step: Step, approval: dict[str, Any]) -> None:
+    session.hold_event(
+        "log", {"message": f"{step.key} was not done: the approval was {approval['outcome']}"}
+    )
+    step_runner.succeed(session, step, None, status="skipped")
+    session.commit()
+
+
+def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> None:
+    """The other side certainly did not do it: the effect and the task fail."""
+    task = session.task
+    facts = {"code": error.code, "message": error.message}
+    session.hold_result(step, "failed", error=facts)
+    with session.owned():
+        session.commit(checkpoint="effect")
+        effects.fail(
+            tenant_id=task.tenant_id,
+            task_id=task.id,
+            key=effect_key(step),
+            fence=task.fence,
+            error=facts,
+        )
+        delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
+    raise SliceDone("failed")
+
+
+def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
+    """The call may have happened: try again with the same key, then leave it to a person (E23)."""
+    declared = session.definition.step_definition(step.method)
+    if step.attempts < declared.retry.max:
+        step_runner.fail_try(session, step, declared, error)
+        return
+    task = session.task
+    facts = step_runner.describe(error)
+    session.hold_result(step, "running", error=facts, finished=False)
+    with session.owned():
+        session.commit(checkpoint="effect")
+        effects.mark_in_doubt(
+            tenant_id=task.tenant_id,
+            task_id=task.id,
+            key=effect_key(step),
+            fence=task.fence,
+            error=facts,
+        )
+    dead_letter(session, step, "effect_in_doubt", facts["message"])
+
+
+def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> None:
+    """Park the task for a person. Raises: SliceDone."""
+    task = session.task
+    with session.owned():
+        session.commit(checkpoint="dead_letter")
+        session.end("dead_lettered")
+        transitions.dead_letter(
+            task.id,
+            task.tenant_id,
+            TaskStatus(task.status),
+            fence=task.fence,
+            code=code,
+            evidence={"step": step.key, "message": message[:500]},
+        )
+    raise SliceDone("dead_lettered")

@@ -1,0 +1,252 @@
+"""The right to execute a task until a time: claim it, keep it, know when it is gone.
+
+Each worker process has one keeper: a thread with a connection of its own. It holds the session
+advisory lock by which the process is known to live (E46) and renews the lease of the task that the
+process executes. A step that blocks for minutes keeps its lease; a step never holds the keeper.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, connection, transaction
+
+from ledger_app.services import audit
+from tasks_app import conf, syncpoints
+from tasks_app.domain.errors import LeaseLost
+from tasks_app.engine import sql
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ClaimedTask:
+    """What a slice knows about its task; the claim read it under the row's lock."""
+
+    id: UUID
+    tenant_id: UUID
+    workflow: str
+    workflow_version: int
+    goal: dict[str, Any]
+    status: str
+    state_version: int
+    plan_version: int
+    plan_result: dict[str, Any] | None
+    next_position: int
+    fence: int
+    event_seq: int
+    checkpoint_seq: int
+    command_seq: int
+    steering_cursor: int
+    recoveries: int
+    checkpoint_policy: dict[str, Any]
+    approval_policy: dict[str, Any]
+    initiator_id: int
+    policy_version: int
+    progress_done: int
+    progress_total: int | None
+
+
+@dataclass(slots=True)
+class Lease:
+    """A claim and what the keeper knows about it.
+
+    `deadline` is on this process's monotonic clock and lies never later than the database's expiry,
+    since it counts from before the statement that set the expiry.
+    """
+
+    task: ClaimedTask
+    slice_id: int
+    recovered: bool
+    deadline: float
+    command_seq: int
+    cancel_requested: bool = False
+    lost: bool = False
+    claimed_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Return how long the lease is certainly still held."""
+        return self.deadline - time.monotonic()
+
+    def check(self, margin_seconds: float = 0) -> None:
+        """Stop the slice when the lease is gone or too short for what comes next (E42).
+
+        Raises:
+            LeaseLost: write nothing more, call nothing outside.
+        """
+        if self.lost or self.remaining_seconds <= margin_seconds:
+            self.lost = True
+            raise LeaseLost(self.task.id, self.task.fence)
+
+
+class Keeper:
+    """The process's thread that stays alive for its leases."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock_key = secrets.randbits(62)
+        self.owner = f"{socket.gethostname()[:60]}:{self.pid}:{self.lock_key % 0xFFFF:04x}"
+        self._lease: Lease | None = None
+        self._wake = threading.Event()
+        self._locked = threading.Event()
+        self._stop = False
+        self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+        self._thread.start()
+
+    def wait_locked(self) -> None:
+        """Wait until the process's lock is held, so that a claim is never taken for dead."""
+        if not self._locked.wait(conf.runtime().lease_seconds):
+            raise DatabaseError("the lease keeper cannot reach the database")
+
+    def keep(self, lease: Lease | None) -> None:
+        """Renew this lease from now on; None: nothing to renew."""
+        self._lease = lease
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread and give up the process's lock."""
+        self._stop = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop:
+                self._tend()
+        finally:
+            connection.close()
+
+    def _tend(self) -> None:
+        try:
+            self._hold_lock()
+            self._wake.wait(conf.runtime().heartbeat_seconds)
+            self._wake.clear()
+            lease = self._lease
+            if lease is not None and not lease.lost:
+                self._renew(lease)
+        except (DatabaseError, syncpoints.SyncPointFailureError) as error:
+            # The lease runs out by itself unless a later try succeeds; the slice sees the deadline.
+            logger.warning("lease.renewal_failed", extra={"error": str(error)})
+            self._locked.clear()
+            connection.close()
+            self._wake.wait(min(1.0, conf.runtime().heartbeat_seconds))
+
+    def _hold_lock(self) -> None:
+        if self._locked.is_set() and connection.connection is not None:
+            return
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [self.lock_key])
+        self._locked.set()
+
+    def _renew(self, lease: Lease) -> None:
+        task = lease.task
+        syncpoints.reach("lease.before_renew", task.id, task.fence)
+        seconds = conf.runtime().lease_seconds
+        asked_at = time.monotonic()
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.RENEW, {"task_id": task.id, "fence": task.fence, "lease_seconds": seconds}
+            )
+            row = cursor.fetchone()
+        if row is None:
+            lease.lost = True
+            return
+        lease.deadline = asked_at + seconds
+        lease.command_seq, lease.cancel_requested = row
+
+
+_keeper: Keeper | None = None
+
+
+def keeper() -> Keeper:
+    """Return this process's keeper; a forked child gets one of its own."""
+    global _keeper
+    if _keeper is None or _keeper.pid != os.getpid():
+        _keeper = Keeper()
+    return _keeper
+
+
+def stop_keeper() -> None:
+    """End this process's keeper, if there is one."""
+    global _keeper
+    if _keeper is not None and _keeper.pid == os.getpid():
+        _keeper.stop()
+    _keeper = None
+
+
+def claim(preferred: UUID | None) -> Lease | None:
+    """Take the fairest due task, or return None when nothing is due.
+
+    Transaction: its own. Locks: the task row, skipping locked ones; then the audit stream.
+    """
+    holder = keeper()
+    holder.wait_locked()
+    seconds = conf.runtime().lease_seconds
+    syncpoints.reach("claim.before", preferred)
+    asked_at = time.monotonic()
+    with transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute(
+            sql.CLAIM,
+            {
+                "preferred": preferred,
+                "owner": holder.owner,
+                "lock": holder.lock_key,
+                "lease_seconds": seconds,
+            },
+        )
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))
+        source, slice_id = row[len(sql.TASK_COLUMNS) :]
+        audit.append(
+            stream=f"task:{task.id}",
+            tenant_id=task.tenant_id,
+            actor="system:engine",
+            action="task.claimed",
+            target=f"task:{task.id}",
+            new_version=task.state_version,
+            details={"fence": task.fence, "worker": holder.owner, "from": source},
+        )
+    lease = Lease(
+        task=task,
+        slice_id=slice_id,
+        recovered=source == "recovering",
+        deadline=asked_at + seconds,
+        command_seq=task.command_seq,
+    )
+    holder.keep(lease)
+    syncpoints.reach("claim.after", task.id, task.fence)
+    return lease
+
+
+def release(lease: Lease) -> None:
+    """Stop renewing; whoever ended the slice has already given the row away."""
+    lease.lost = True
+    keeper().keep(None)
+
+
+def database_now() -> datetime:
+    """Return the database's time."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (now,) = cursor.fetchone()
+    return now  # type: ignore[no-any-return]
+
+
+def _parsed(row: tuple[Any, ...]) -> list[Any]:
+    import json
+
+    json_columns = {"goal", "plan_result", "checkpoint_policy", "approval_policy"}
+    return [
+        json.loads(value) if column in json_columns and isinstance(value, str) else value
+        for column, value in zip(sql.TASK_COLUMNS, row, strict=True)
+    ]

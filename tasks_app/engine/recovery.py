@@ -1,0 +1,226 @@
+"""Sweeper passes: lost leases, due timers, unanswered questions, owed messages, over-age tasks.
+
+Any number of sweepers may run; each pass takes bounded batches and skips locked rows, so two of
+them never do the same work twice (E45).
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from ledger_app.services import audit
+from tasks_app import conf, syncpoints
+from tasks_app.domain.errors import LeaseLost
+from tasks_app.domain.states import LEASED, TaskStatus
+from tasks_app.engine import continuation, delivery, sql, transitions
+from tasks_app.models import Approval, Slice, Task
+
+logger = logging.getLogger(__name__)
+
+BATCH = 200
+
+# Due tasks without an owed message: timers that ended, messages whose row was never written.
+_OWE_DUE = """
+INSERT INTO tasks_app_outbox (tenant_id, task_id, kind, reason, created_at, tries, next_try_at)
+SELECT t.tenant_id, t.id, 'wake', 'due', clock_timestamp(), 0, clock_timestamp()
+FROM tasks_app_task t
+WHERE t.status IN ('queued', 'recovering') AND t.next_wake_at <= clock_timestamp()
+  AND NOT EXISTS (SELECT FROM tasks_app_outbox o WHERE o.task_id = t.id AND o.kind = 'wake')
+ORDER BY t.priority, t.next_wake_at
+LIMIT %s
+ON CONFLICT (task_id, kind) DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepCounts:
+    """What one pass did."""
+
+    recovered: int = 0
+    woken: int = 0
+    expired: int = 0
+    overdue: int = 0
+    sent: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return the number of rows that the pass moved."""
+        return self.recovered + self.woken + self.expired + self.overdue + self.sent
+
+
+def sweep(*, include_leases: bool = True) -> SweepCounts:
+    """Make one pass over everything that nobody else would notice.
+
+    Args:
+        include_leases: False right after an outage, so that live workers renew first (P27).
+    """
+    return SweepCounts(
+        recovered=recover_lost() if include_leases else 0,
+        woken=owe_due(),
+        expired=expire_questions(),
+        overdue=fail_overdue(),
+        sent=continuation.send_due(BATCH),
+    )
+
+
+def recover_lost() -> int:
+    """Send tasks of dead or silent workers to recovery; too many in a row: to a person (E60)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            sql.LOST_LEASES, {"grace_seconds": conf.runtime().grace_seconds, "limit": BATCH}
+        )
+        rows = cursor.fetchall()
+    return sum(_quietly(lambda row=row: _recover(*row)) for row in rows)
+
+
+def _recover(
+    task_id: UUID, tenant_id: UUID, fence: int, status: str, recoveries: int, owner: str
+) -> None:
+    syncpoints.reach("reap.after_scan", task_id, fence)
+    source = TaskStatus(status)
+    with transaction.atomic(durable=True):
+        if not _still_lost(task_id, fence):
+            return
+        Slice.objects.for_tenant(tenant_id).filter(task_id=task_id, fence=fence).update(
+            ended_at=Now(), outcome="lost"
+        )
+        moved = recoveries + 1
+        transitions.move(
+            task_id,
+            tenant_id,
+            source,
+            TaskStatus.RECOVERING,
+            fence=fence,
+            actor="system:sweeper",
+            reason=f"{owner} vanished",
+            due="now",
+            raise_fence=True,
+            columns={"recoveries": moved},
+            details={"recovery": moved, "owner": owner},
+        )
+        Task.objects.for_tenant(tenant_id).filter(pk=task_id).update(
+            recoveries_total=F("recoveries_total") + 1
+        )
+        if moved > conf.runtime().max_recoveries:
+            transitions.dead_letter(
+                task_id,
+                tenant_id,
+                TaskStatus.RECOVERING,
+                code="too_many_recoveries",
+                evidence={"recoveries": moved, "owner": owner},
+            )
+        else:
+            continuation.owe(task_id, tenant_id, "recovery")
+    logger.warning("sweep.lease_lost", extra={"task_id": str(task_id), "owner": owner})
+
+
+def _still_lost(task_id: UUID, fence: int) -> bool:
+    """Lock the row and look again: the owner may have renewed after the scan."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM tasks_app_task WHERE id = %s AND fence = %s FOR UPDATE SKIP LOCKED",
+            [task_id, fence],
+        )
+        if cursor.fetchone() is None:
+            return False
+        cursor.execute(
+            sql.LOST_LEASES.replace("WHERE t.status", "WHERE t.id = %(task_id)s AND t.status"),
+            {"grace_seconds": conf.runtime().grace_seconds, "limit": 1, "task_id": task_id},
+        )
+        return cursor.fetchone() is not None
+
+
+def owe_due() -> int:
+    """Owe a message for every due task that has none."""
+    with transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute(_OWE_DUE, [BATCH])
+        return int(cursor.rowcount)
+
+
+def expire_questions() -> int:
+    """Close approvals and questions past their deadline and let their tasks go on (S62)."""
+    waiting = (
+        Task.objects.all_tenants("the sweeper serves the installation")
+        .filter(status=TaskStatus.INPUT_REQUIRED, next_wake_at__lte=Now())
+        .order_by("next_wake_at")
+        .values_list("id", "tenant_id")[:BATCH]
+    )
+    return sum(_quietly(lambda pair=pair: _expire(*pair)) for pair in list(waiting))
+
+
+def _expire(task_id: UUID, tenant_id: UUID) -> None:
+    with transaction.atomic(durable=True):
+        task = _locked(task_id, tenant_id, Q(status=TaskStatus.INPUT_REQUIRED))
+        if task is None:
+            return
+        expired = Approval.objects.for_tenant(tenant_id).filter(
+            task_id=task_id, status="pending", expires_at__lte=Now()
+        )
+        ids = [str(pk) for pk in expired.values_list("id", flat=True)]
+        expired.update(status="expired", decided_at=Now(), version=F("version") + 1)
+        transitions.move(
+            task_id,
+            tenant_id,
+            TaskStatus.INPUT_REQUIRED,
+            TaskStatus.QUEUED,
+            actor="system:sweeper",
+            reason="deadline passed",
+            due="now",
+        )
+        continuation.owe(task_id, tenant_id, "deadline")
+        for approval_id in ids:
+            audit.append(
+                stream=f"task:{task_id}",
+                tenant_id=tenant_id,
+                actor="system:sweeper",
+                action="approval.expired",
+                target=f"approval:{approval_id}",
+            )
+
+
+def fail_overdue() -> int:
+    """Fail tasks past their own deadline that no worker holds; workers see it themselves."""
+    overdue = (
+        Task.objects.all_tenants("the sweeper serves the installation")
+        .filter(deadline_at__lte=Now())
+        .filter(status__in=(TaskStatus.QUEUED, TaskStatus.PAUSED, TaskStatus.INPUT_REQUIRED))
+        .values_list("id", "tenant_id")[:BATCH]
+    )
+    return sum(_quietly(lambda pair=pair: _fail_overdue(*pair)) for pair in list(overdue))
+
+
+def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
+    with transaction.atomic(durable=True):
+        task = _locked(task_id, tenant_id, Q(deadline_at__lte=Now()) & ~Q(status__in=LEASED))
+        if task is None:
+            return
+        delivery.close(
+            tenant_id,
+            task_id,
+            TaskStatus(task.status),
+            TaskStatus.FAILED,
+            actor="system:sweeper",
+            error={"code": "deadline_passed", "message": "The task's deadline passed."},
+            stop_reason="max_duration",
+        )
+
+
+def _locked(task_id: UUID, tenant_id: UUID, condition: Q) -> Task | None:
+    rows = Task.objects.for_tenant(tenant_id).select_for_update(skip_locked=True)
+    found: Task | None = rows.filter(condition, pk=task_id).first()
+    return found
+
+
+def _quietly(act: Callable[[], Any]) -> int:
+    """Do one row's work; a row that moved on meanwhile is somebody else's already."""
+    try:
+        act()
+    except LeaseLost:
+        return 0
+    return 1

@@ -1,0 +1,312 @@
+"""What one slice holds in its hands, and the one place where it commits.
+
+Results of pure steps are held back and committed together; everything that people or the outside
+world could notice flushes them first (E20). A commit is one statement under the fence.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection, transaction
+
+from ledger_app.domain.canonical import canonical_text
+from tasks_app import conf, syncpoints
+from tasks_app.domain.checkpoint import compress
+from tasks_app.domain.errors import EngineSignal, LeaseLost
+from tasks_app.domain.states import LEASED, TaskStatus
+from tasks_app.engine import checkpoints, sql, transitions
+from tasks_app.engine.lease import ClaimedTask, Lease, database_now
+from tasks_app.engine.values import Arguments
+from tasks_app.events.catalogue import EventType
+from tasks_app.models import Slice, Step, Task
+from tasks_app.workflows.definition import CheckpointPolicy, Workflow
+
+# Held results are committed after so long, so that a person's command never waits for more.
+MAX_HOLD_SECONDS = 1.0
+
+
+class SliceDone(EngineSignal):
+    """The slice has given its task away in an orderly manner."""
+
+    def __init__(self, outcome: str) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+
+
+class SafePointNeeded(EngineSignal):
+    """A command arrived before the slice could go on: apply it, then come back."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the next commit will write."""
+
+    steps: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    units: int = 0
+    since: float = 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.steps or self.ranges or self.events)
+
+
+class SliceSession:
+    """State of one slice; made at the claim, thrown away at its end."""
+
+    def __init__(self, lease: Lease, definition: type[Workflow[Any, Any]]) -> None:
+        self.lease = lease
+        self.task: ClaimedTask = lease.task
+        self.definition = definition
+        self.workflow = definition()
+        self.arguments = Arguments(self.task.tenant_id, self.task.id)
+        self.policy = _checkpoint_policy(definition, self.task.checkpoint_policy)
+        self.next_position = self.task.next_position
+        self.next_key = ""
+        # Names the step at a position, as far as the runner has read the plan.
+        self.key_at: Callable[[int], str] = lambda _position: ""
+        self.variables: dict[str, Any] = {}
+        self.phase = ""
+        self.steps_done = 0
+        self.started_at = time.monotonic()
+        self._held = _Held()
+        self._units_since_checkpoint = 0
+        self._checkpoint_at = time.monotonic()
+
+    # --- what the slice wants to have written --------------------------------------------------
+
+    def hold_result(
+        self,
+        step: Step,
+        status: str,
+        *,
+        result: dict[str, Any] | None = None,
+        error: Mapping[str, Any] | None = None,
+        finished: bool = True,
+    ) -> None:
+        """Hold a step's outcome for the next commit."""
+        step.status = status
+        self._touch()
+        self._held.steps[step.id] = {
+            "id": step.id,
+            "status": status,
+            "result": result,
+            "error": error,
+            "attempts": step.attempts,
+            "next_item": step.next_item,
+            "items_failed": step.items_failed,
+            "started_at": step.started_at.isoformat() if step.started_at else None,
+            "finished": finished,
+        }
+
+    def hold_range(self, row: dict[str, Any], units: int) -> None:
+        """Hold the results of a range of items."""
+        self._touch()
+        self._held.ranges.append(row)
+        self.count_units(units)
+
+    def hold_event(self, event_type: str, data: Mapping[str, object]) -> None:
+        """Hold a journal event; it becomes visible with the commit that it tells of."""
+        self._touch()
+        self._held.events.append({"type": event_type, "data": dict(data)})
+
+    def count_units(self, units: int) -> None:
+        """Count finished work: one for a step, one for an item of a map."""
+        self._held.units += units
+        self.task.progress_done += units
+        self._units_since_checkpoint += units
+        self.steps_done += units
+
+    def grow_total(self, units: int) -> None:
+        """Count work that became known: the items of a map."""
+        self.task.progress_total = (self.task.progress_total or 0) + units
+
+    def _touch(self) -> None:
+        if self._held.is_empty:
+            self._held.since = time.monotonic()
+
+    # --- when to write it ----------------------------------------------------------------------
+
+    @property
+    def flush_due(self) -> bool:
+        """Tell whether held results have waited long enough."""
+        if self._held.is_empty:
+            return False
+        held_seconds = time.monotonic() - self._held.since
+        return self.checkpoint_due or held_seconds >= MAX_HOLD_SECONDS
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Tell whether the policy asks for a checkpoint with the next commit."""
+        if self._units_since_checkpoint == 0:
+            return False
+        age = time.monotonic() - self._checkpoint_at
+        return (
+            self._units_since_checkpoint >= self.policy.every_steps
+            or age >= self.policy.max_seconds
+        )
+
+    def commit(self, *, checkpoint: str = "") -> None:
+        """Write everything held, and a checkpoint if one is due or asked for by reason.
+
+        Transaction: one statement; joins the caller's transaction if there is one.
+        Locks: the task row, then step rows.
+        Raises: LeaseLost when a newer fence owns the task; nothing was written.
+        """
+        reason = checkpoint or ("policy" if self.checkpoint_due else "")
+        if self._held.is_empty and not reason:
+            return
+        self.lease.check()
+        syncpoints.reach("step.before_commit", self.task.id, self.task.fence)
+        held, self._held = self._held, _Held()
+        document = self._checkpoint_row(reason, held) if reason else None
+        with connection.cursor() as cursor:
+            cursor.execute(sql.COMMIT, self._parameters(held, document))
+            row = cursor.fetchone()
+        if row is None:
+            self.lease.lost = True
+            raise LeaseLost(self.task.id, self.task.fence)
+        self._committed(row, held, is_checkpoint=document is not None)
+
+    def commit_progress(self) -> None:
+        """Let people see how far a long step is; also writes what is held."""
+        self.hold_event(EventType.PROGRESS, {"progress": self.progress, "phase": self.phase})
+        self.commit()
+
+    def _committed(self, row: tuple[Any, ...], held: _Held, *, is_checkpoint: bool) -> None:
+        task = self.task
+        task.event_seq, task.checkpoint_seq, command_seq, task.status = row
+        self.lease.command_seq = max(self.lease.command_seq, command_seq)
+        if is_checkpoint:
+            self._units_since_checkpoint = 0
+            self._checkpoint_at = time.monotonic()
+        first = task.event_seq - len(held.events) + 1
+        for number, event in enumerate(held.events):
+            transitions.tell(
+                task.tenant_id,
+                task.id,
+                first + number,
+                event["type"],
+                self.progress,
+                self.phase,
+                task.state_version,
+            )
+        if not connection.in_atomic_block:
+            syncpoints.reach("step.after_commit", task.id, task.fence)
+
+    def _checkpoint_row(self, reason: str, held: _Held) -> dict[str, Any]:
+        document = checkpoints.build(
+            self.task,
+            next_step=self.next_key or self.key_at(self.next_position),
+            next_position=self.next_position,
+            completed=compress(range(self.next_position)) + self._open_items(),
+            variables=self.variables,
+            now=database_now().isoformat(),
+        )
+        held.events.append(
+            {"type": EventType.CHECKPOINT, "data": {"checkpoint": document.checkpoint_seq}}
+        )
+        return checkpoints.row_of(document, reason)
+
+    def _open_items(self) -> list[str]:
+        if not self.variables.get("next_item"):
+            return []
+        return [f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
+
+    def _parameters(self, held: _Held, document: dict[str, Any] | None) -> dict[str, object]:
+        if held.units:
+            held.events.append(
+                {
+                    "type": EventType.PROGRESS,
+                    "data": {"progress": self.progress, "phase": self.phase},
+                }
+            )
+        return {
+            "task_id": self.task.id,
+            "fence": self.task.fence,
+            "next_position": self.next_position,
+            "units_done": held.units,
+            "progress_done": self.task.progress_done,
+            "progress_total": self.task.progress_total,
+            "phase": self.phase[:100],
+            "event_count": len(held.events),
+            "checkpoint_count": int(document is not None),
+            "steps": json.dumps(list(held.steps.values())),
+            "ranges": json.dumps(held.ranges),
+            "events": canonical_text(held.events),
+            "checkpoint": json.dumps(document or {}),
+        }
+
+    @property
+    def progress(self) -> float | None:
+        """Return the finished share of the known work."""
+        total = self.task.progress_total
+        return min(1.0, self.task.progress_done / total) if total else None
+
+    # --- how it ends ---------------------------------------------------------------------------
+
+    def end(self, outcome: str) -> None:
+        """Note how the slice ended. Transaction: the one that gives the task away."""
+        rows = Slice.objects.for_tenant(self.task.tenant_id).filter(pk=self.lease.slice_id)
+        rows.update(ended_at=database_now(), outcome=outcome, steps=self.steps_done)
+
+    @property
+    def is_spent(self) -> bool:
+        """Tell whether the slice has used up its steps or seconds (E43)."""
+        limits = conf.runtime()
+        return (
+            self.steps_done >= limits.slice_steps
+            or time.monotonic() - self.started_at >= limits.slice_seconds
+        )
+
+    @contextmanager
+    def owned(self, *, undisturbed: bool = False) -> Iterator[None]:
+        """Open a transaction that holds the task's row under this slice's fence.
+
+        Args:
+            undisturbed: refuse when a command waits or the task is pausing.
+
+        Locks: the task row, first. What is held stays held when the transaction is refused.
+
+        Raises:
+            LeaseLost: a newer fence owns the task.
+            SafePointNeeded: only with `undisturbed`.
+        """
+        task = self.task
+        with transaction.atomic(durable=True):
+            row = (
+                Task.objects.for_tenant(task.tenant_id)
+                .select_for_update()
+                .filter(pk=task.id, fence=task.fence, status__in=LEASED)
+                .values_list("status", "command_seq", "state_version")
+                .first()
+            )
+            if row is None:
+                self.lease.lost = True
+                raise LeaseLost(task.id, task.fence)
+            task.status, self.lease.command_seq, task.state_version = row
+            if undisturbed and self.command_waits:
+                raise SafePointNeeded
+            yield
+
+    @property
+    def command_waits(self) -> bool:
+        """Tell whether a person's command is to be applied at the next safe point."""
+        return (
+            self.task.status != TaskStatus.WORKING
+            or self.lease.command_seq > self.task.steering_cursor
+        )
+
+
+def _checkpoint_policy(
+    definition: type[Workflow[Any, Any]], stored: Mapping[str, Any]
+) -> CheckpointPolicy:
+    return CheckpointPolicy(
+        every_steps=int(stored.get("every_steps", definition.checkpoint.every_steps)),
+        max_seconds=float(stored.get("max_seconds", definition.checkpoint.max_seconds)),
+    )

@@ -1,0 +1,205 @@
+"""One delivery = one slice: claim, verify, then step by step to a safe place to stop.
+
+Readable top to bottom; the kinds of steps are in step_runner, map_runner, effect_runner and waits.
+"""
+
+import logging
+import time
+from collections import deque
+from uuid import UUID
+
+from tasks_app.domain.errors import ConfigurationError, CorruptCheckpointError, LeaseLost
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import (
+    checkpoints,
+    continuation,
+    delivery,
+    effect_runner,
+    map_runner,
+    plans,
+    recovery_record,
+    shutdown,
+    steering,
+    step_runner,
+    transitions,
+    waits,
+)
+from tasks_app.engine import (
+    lease as leases,
+)
+from tasks_app.engine.lease import Lease
+from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
+from tasks_app.models import Step
+from tasks_app.workflows import registry
+
+logger = logging.getLogger(__name__)
+
+_DONE = frozenset({"succeeded", "skipped"})
+
+
+def run_slice(preferred: UUID | None = None) -> str:
+    """Claim the fairest due task and work on it; return how the slice ended.
+
+    "idle" means nothing was due, "lost" that somebody else owns the task now. An unexpected error
+    of our own leaves the lease to expire: the task recovers, a row is never left half-written.
+    """
+    lease = leases.claim(preferred)
+    if lease is None:
+        return "idle"
+    started = time.monotonic()
+    outcome = "lost"
+    try:
+        outcome = _run(lease)
+    except LeaseLost:
+        logger.warning("slice.lease_lost", extra=_facts(lease))
+    finally:
+        leases.release(lease)
+        logger.info(
+            "slice.finished",
+            extra={**_facts(lease), "outcome": outcome, "seconds": time.monotonic() - started},
+        )
+    return outcome
+
+
+def _run(lease: Lease) -> str:
+    try:
+        session = _open(lease)
+        _SliceRunner(session).run()
+    except SliceDone as done:
+        return done.outcome
+    except (CorruptCheckpointError, ConfigurationError) as error:
+        return _park(lease, error)
+    return "completed"
+
+
+def _open(lease: Lease) -> SliceSession:
+    """Load and verify what the slice continues from (mission M12, engine contract 7)."""
+    task = lease.task
+    definition = registry.get_definition(task.workflow, task.workflow_version)
+    document = checkpoints.load_newest(task.tenant_id, task.id)
+    session = SliceSession(lease, definition)
+    if document is not None and document.plan_version == task.plan_version:
+        session.next_position = document.next_position
+    if lease.recovered:
+        recovery_record.write(session, document)
+    return session
+
+
+def _park(lease: Lease, error: CorruptCheckpointError | ConfigurationError) -> str:
+    """Send a task that cannot be trusted or understood to a person; execute nothing."""
+    task = lease.task
+    logger.error("slice.dead_letter", extra={**_facts(lease), "code": error.code})
+    session = SliceSession(lease, registry.get_definition(task.workflow))
+    with session.owned():
+        session.end("dead_lettered")
+        transitions.dead_letter(
+            task.id,
+            task.tenant_id,
+            TaskStatus(task.status),
+            fence=task.fence,
+            code=error.code,
+            evidence={"message": error.message, **error.fields},
+        )
+    return "dead_lettered"
+
+
+class _SliceRunner:
+    """The loop: safe point, next step, run it, again."""
+
+    def __init__(self, session: SliceSession) -> None:
+        self.session = session
+        self._window: deque[Step] = deque()
+        session.key_at = self._key_at
+
+    def run(self) -> None:
+        """Work until the plan is done. Raises: SliceDone, LeaseLost."""
+        while True:
+            try:
+                self._safe_point()
+                step = self._next_step()
+                if step is None:
+                    delivery.complete_task(self.session)
+                    return
+                self._run_step(step)
+            except SafePointNeeded:
+                self._window.clear()
+                steering.apply_pending(self.session)
+
+    def _safe_point(self) -> None:
+        """Between steps: commands first, then shutdown and the slice's limits (E43, E70)."""
+        session = self.session
+        session.lease.check()
+        if session.command_waits:
+            self._window.clear()
+            steering.apply_pending(session)
+        if shutdown.requested():
+            self._hand_on("shutdown")
+        elif session.is_spent:
+            self._hand_on("slice_spent")
+
+    def _hand_on(self, reason: str) -> None:
+        session, task = self.session, self.session.task
+        with session.owned(undisturbed=True):
+            session.commit(checkpoint="hand_on")
+            session.end(reason)
+            transitions.hand_on(
+                task.id, task.tenant_id, fence=task.fence, wake_at=None, reason=reason
+            )
+            continuation.owe(task.id, task.tenant_id, reason)
+        raise SliceDone(reason)
+
+    def _next_step(self) -> Step | None:
+        """Return the step at the cursor, passing over what is done already."""
+        session = self.session
+        while True:
+            step = self._at_cursor()
+            if step is None or step.status not in _DONE:
+                return step
+            session.next_position = step.position + 1
+
+    def _at_cursor(self) -> Step | None:
+        position = self.session.next_position
+        while self._window and self._window[0].position < position:
+            self._window.popleft()
+        if not self._window or self._window[0].position != position:
+            task = self.session.task
+            self._window = deque(plans.read_window(task.tenant_id, task.id, position))
+        if not self._window or self._window[0].position != position:
+            return None
+        return self._window[0]
+
+    def _key_at(self, position: int) -> str:
+        return next((step.key for step in self._window if step.position == position), "")
+
+    def _run_step(self, step: Step) -> None:
+        session = self.session
+        if step.status == "failed":
+            self._fail_again(step)
+        match step.kind:
+            case "step":
+                step_runner.run_step(session, step)
+            case "map":
+                map_runner.run_map(session, step)
+            case "effect":
+                effect_runner.run_effect(session, step)
+            case "approval":
+                waits.run_approval(session, step)
+            case "question":
+                waits.run_question(session, step)
+            case "sleep":
+                waits.run_sleep(session, step)
+            case _:
+                raise ConfigurationError(f"unknown kind of step {step.kind}")
+
+    def _fail_again(self, step: Step) -> None:
+        """A step failed for good, but a command came before the task could."""
+        with self.session.owned():
+            delivery.fail_task(
+                self.session, {"step": step.key, **(step.error or {})}, stop_reason="step_failed"
+            )
+        raise SliceDone("failed")
+
+
+def _facts(lease: Lease) -> dict[str, object]:
+    task = lease.task
+    return {"task_id": str(task.id), "tenant_id": str(task.tenant_id), "fence": task.fence}

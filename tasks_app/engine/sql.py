@@ -1,0 +1,179 @@
+"""The hot statements, by hand: claim, renew, step commit, move. One round trip each.
+
+Rules they keep: the database's clock only, read after a row lock; the fence in every WHERE; the
+task row first in every statement, so that its lock orders all writers. Measured against the ORM in
+docs/decisions/hot-sql.md.
+"""
+
+# The columns a slice needs to know about its task, in the order of `lease.ClaimedTask`.
+TASK_COLUMNS = (
+    "id",
+    "tenant_id",
+    "workflow",
+    "workflow_version",
+    "goal",
+    "status",
+    "state_version",
+    "plan_version",
+    "plan_result",
+    "next_position",
+    "fence",
+    "event_seq",
+    "checkpoint_seq",
+    "command_seq",
+    "steering_cursor",
+    "recoveries",
+    "checkpoint_policy",
+    "approval_policy",
+    "initiator_id",
+    "policy_version",
+    "progress_done",
+    "progress_total",
+)
+
+# A task is due when it is queued or being recovered, its time has come and its tenant is active.
+_DUE = """
+    t.status IN ('queued', 'recovering') AND t.next_wake_at <= clock_timestamp()
+    AND EXISTS (SELECT FROM tasks_app_tenant n WHERE n.id = t.tenant_id AND n.status = 'active')
+"""
+
+# The named task if nothing more urgent is due, else the most urgent, oldest due one (E41).
+CLAIM = f"""
+WITH preferred AS MATERIALIZED (
+    SELECT t.id FROM tasks_app_task t
+    WHERE t.id = %(preferred)s AND {_DUE}
+      AND NOT EXISTS (
+        SELECT FROM tasks_app_task u
+        WHERE u.status IN ('queued', 'recovering') AND u.next_wake_at <= clock_timestamp()
+          AND u.priority < t.priority)
+    FOR UPDATE OF t SKIP LOCKED
+), best AS MATERIALIZED (
+    SELECT t.id FROM tasks_app_task t
+    WHERE NOT EXISTS (SELECT FROM preferred) AND {_DUE}
+    ORDER BY t.priority, t.next_wake_at, t.id
+    LIMIT 1
+    FOR UPDATE OF t SKIP LOCKED
+), picked AS (
+    SELECT id FROM preferred UNION ALL SELECT id FROM best
+), before AS (
+    SELECT t.id, t.status FROM tasks_app_task t JOIN picked USING (id)
+), claimed AS (
+    UPDATE tasks_app_task t SET
+        status = 'working',
+        fence = t.fence + 1,
+        state_version = t.state_version + CASE WHEN t.status = 'recovering' THEN 1 ELSE 0 END,
+        lease_owner = %(owner)s,
+        lease_lock = %(lock)s,
+        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
+        next_wake_at = NULL,
+        event_seq = t.event_seq + 1,
+        started_at = coalesce(t.started_at, clock_timestamp()),
+        updated_at = clock_timestamp()
+    FROM picked WHERE t.id = picked.id
+    RETURNING t.*
+), answered AS (
+    DELETE FROM tasks_app_outbox o USING picked WHERE o.task_id = picked.id
+), slice AS (
+    INSERT INTO tasks_app_slice
+        (tenant_id, task_id, fence, worker, recovered, started_at, outcome, steps)
+    SELECT c.tenant_id, c.id, c.fence, %(owner)s, b.status = 'recovering', clock_timestamp(),
+        'running', 0
+    FROM claimed c JOIN before b USING (id)
+    RETURNING id
+), event AS (
+    INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
+    SELECT c.tenant_id, c.id, c.event_seq, 'status',
+        jsonb_build_object('source', b.status, 'target', 'working', 'reason', %(owner)s::text),
+        clock_timestamp()
+    FROM claimed c JOIN before b USING (id)
+)
+SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id
+FROM claimed c JOIN before b USING (id), slice
+"""
+
+# One statement for the lease of one process; the lock comes before the time is read.
+RENEW = """
+WITH mine AS (
+    SELECT id FROM tasks_app_task
+    WHERE id = %(task_id)s AND fence = %(fence)s AND status IN ('working', 'pausing')
+    FOR UPDATE
+)
+UPDATE tasks_app_task t
+SET lease_expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s)
+FROM mine WHERE t.id = mine.id
+RETURNING t.command_seq, t.cancel_requested_at IS NOT NULL
+"""
+
+# Results, ranges of a map, journal and checkpoint of one commit, all or nothing (E21, E95).
+COMMIT = """
+WITH owned AS (
+    UPDATE tasks_app_task t SET
+        next_position = %(next_position)s,
+        steps_done = t.steps_done + %(units_done)s,
+        recoveries = CASE WHEN %(units_done)s > 0 THEN 0 ELSE t.recoveries END,
+        progress_done = %(progress_done)s,
+        progress_total = %(progress_total)s,
+        phase = %(phase)s,
+        event_seq = t.event_seq + %(event_count)s,
+        checkpoint_seq = t.checkpoint_seq + %(checkpoint_count)s,
+        last_checkpoint_at = CASE WHEN %(checkpoint_count)s > 0 THEN clock_timestamp()
+            ELSE t.last_checkpoint_at END,
+        updated_at = clock_timestamp()
+    WHERE t.id = %(task_id)s AND t.fence = %(fence)s AND t.status IN ('working', 'pausing')
+    RETURNING t.id, t.tenant_id, t.fence, t.event_seq, t.checkpoint_seq, t.command_seq, t.status
+), results AS (
+    UPDATE tasks_app_step s SET
+        status = r.status,
+        result = r.result,
+        error = r.error,
+        attempts = r.attempts,
+        next_item = r.next_item,
+        items_failed = r.items_failed,
+        fence = owned.fence,
+        started_at = coalesce(s.started_at, r.started_at),
+        finished_at = CASE WHEN r.finished THEN clock_timestamp() END
+    FROM owned, jsonb_to_recordset(%(steps)s::jsonb) AS r(
+        id bigint, status text, result jsonb, error jsonb, attempts smallint, next_item bigint,
+        items_failed bigint, started_at timestamptz, finished boolean)
+    WHERE s.id = r.id AND s.task_id = owned.id
+), ranges AS (
+    INSERT INTO tasks_app_steprange (tenant_id, task_id, step_id, first_item, end_item,
+        item_digests, results, failed, fence, created_at)
+    SELECT owned.tenant_id, owned.id, r.step_id, r.first_item, r.end_item,
+        ARRAY(SELECT jsonb_array_elements_text(r.item_digests)), r.results, r.failed,
+        owned.fence, clock_timestamp()
+    FROM owned, jsonb_to_recordset(%(ranges)s::jsonb) AS r(
+        step_id bigint, first_item bigint, end_item bigint, item_digests jsonb, results jsonb,
+        failed int)
+), events AS (
+    INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
+    SELECT owned.tenant_id, owned.id, owned.event_seq - %(event_count)s + e.number,
+        e.value ->> 'type', e.value -> 'data', clock_timestamp()
+    FROM owned, jsonb_array_elements(%(events)s::jsonb) WITH ORDINALITY AS e(value, number)
+), checkpoint AS (
+    INSERT INTO tasks_app_checkpoint (tenant_id, task_id, seq, schema_version, plan_version,
+        next_step, document, sha256, fence, reason, created_at)
+    SELECT owned.tenant_id, owned.id, owned.checkpoint_seq, c.schema_version, c.plan_version,
+        c.next_step, c.document, c.sha256, owned.fence, c.reason, clock_timestamp()
+    FROM owned, jsonb_to_record(%(checkpoint)s::jsonb) AS c(
+        schema_version smallint, plan_version int, next_step text, document text, sha256 text,
+        reason text)
+    WHERE %(checkpoint_count)s > 0
+)
+SELECT event_seq, checkpoint_seq, command_seq, status FROM owned
+"""
+
+# Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46).
+LOST_LEASES = """
+SELECT t.id, t.tenant_id, t.fence, t.status, t.recoveries, t.lease_owner
+FROM tasks_app_task t
+WHERE t.status IN ('working', 'pausing') AND (
+    t.lease_expires_at + make_interval(secs => %(grace_seconds)s) < clock_timestamp()
+    OR NOT EXISTS (
+        SELECT FROM pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (l.classid::bigint << 32 | l.objid::bigint) = t.lease_lock))
+ORDER BY t.id
+LIMIT %(limit)s
+"""

@@ -1,0 +1,336 @@
+"""Applies steering commands: at a safe point of a slice, or at once on a task that waits (E70).
+
+Each command is applied under the lock of the task's row, once, in the order of `seq`; the steering
+cursor, the command's outcome and the change itself are one commit.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, F, Q, Sum
+from django.db.models.functions import Now
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from ledger_app.services import audit
+from tasks_app.domain.errors import CommandRejectedError, FieldProblem, InvalidInputError
+from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.steering import CommandType, merge_patch
+from tasks_app.engine import approvals, continuation, delivery, plans, transitions, values
+from tasks_app.engine.lease import database_now
+from tasks_app.engine.session import SliceDone, SliceSession
+from tasks_app.events.catalogue import EventType
+from tasks_app.models import Approval, SteeringCommand, Step, Task
+from tasks_app.workflows import registry
+
+
+def apply_pending(session: SliceSession) -> None:
+    """Apply what waits for the slice's task, in order; the safe point of a running task.
+
+    Raises:
+        SliceDone: the task is paused or cancelled now.
+    """
+    outcome = ""
+    with session.owned():
+        session.commit(checkpoint="steering")
+        task = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
+        for command in _pending(task, after=session.task.steering_cursor):
+            if task.status in TERMINAL:
+                _record(task, command, rejected="task_terminal")
+                continue
+            _apply(task, command)
+        if task.status not in {TaskStatus.WORKING, TaskStatus.PAUSING}:
+            outcome = task.status
+            session.end(outcome)
+    if outcome:
+        raise SliceDone(outcome)
+    _refresh(session, task)
+
+
+def apply_now(task: Task, command: SteeringCommand) -> None:
+    """Apply a command to a task that no worker holds, in the transaction that accepts it.
+
+    Transaction: the caller's, which holds the task row and has stored the command.
+    """
+    _apply(task, command)
+
+
+def merged_goal(task: Task, patch: dict[str, Any]) -> tuple[dict[str, Any], BaseModel]:
+    """Return the goal after a patch, as JSON and validated; used at the door and when applying.
+
+    Raises: InvalidInputError, UnknownWorkflowError, ConfigurationError.
+    """
+    definition = registry.get_definition(task.workflow, task.workflow_version)
+    goal = merge_patch(task.goal, patch)
+    return goal, plans.parse_goal(definition, goal)
+
+
+def open_question(tenant_id: UUID, task_id: UUID) -> Step | None:
+    """Return the question that waits for an answer, if there is one."""
+    return (
+        Step.objects.for_tenant(tenant_id)
+        .filter(task_id=task_id, kind="question", status="waiting", retired_in=None)
+        .order_by("position")
+        .first()
+    )
+
+
+def check_answer(step: Step, answer: Any) -> None:
+    """Refuse an answer that does not fit the question's schema. Raises: InvalidInputError."""
+    validator = Draft202012Validator(step.options["schema"])
+    problems = [
+        FieldProblem(
+            pointer="/payload/answer" + "".join(f"/{part}" for part in error.absolute_path),
+            code="schema_mismatch",
+            detail=error.message[:300],
+        )
+        for error in validator.iter_errors(answer)
+    ]
+    if problems:
+        raise InvalidInputError("The answer does not fit the question.", problems)
+
+
+def _pending(task: Task, *, after: int) -> list[SteeringCommand]:
+    rows = SteeringCommand.objects.for_tenant(task.tenant_id)
+    return list(rows.filter(task_id=task.id, status="pending", seq__gt=after).order_by("seq"))
+
+
+def _apply(task: Task, command: SteeringCommand) -> None:
+    try:
+        _APPLY[CommandType(command.type)](task, command)
+    except (CommandRejectedError, InvalidInputError) as refusal:
+        _record(task, command, rejected=refusal.code)
+        return
+    _record(task, command)
+
+
+def _pause(task: Task, command: SteeringCommand) -> None:
+    match TaskStatus(task.status):
+        case TaskStatus.WORKING:
+            _move(task, command, TaskStatus.PAUSING)
+            _move(task, command, TaskStatus.PAUSED)
+        case TaskStatus.PAUSING | TaskStatus.QUEUED | TaskStatus.INPUT_REQUIRED:
+            _move(task, command, TaskStatus.PAUSED)
+            continuation.forget(task.id, task.tenant_id)
+        case TaskStatus.RECOVERING:
+            _move(task, command, TaskStatus.PAUSED)
+            continuation.forget(task.id, task.tenant_id)
+        case TaskStatus.PAUSED:
+            pass
+        case _:
+            raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
+
+
+def _resume(task: Task, command: SteeringCommand) -> None:
+    if TaskStatus(task.status) is not TaskStatus.PAUSED:
+        return
+    deadline = _open_deadline(task)
+    if deadline is not None:
+        _move(task, command, TaskStatus.INPUT_REQUIRED, due=deadline)
+        return
+    _move(task, command, TaskStatus.QUEUED, due=_timer(task) or "now")
+    continuation.owe(task.id, task.tenant_id, "resume")
+
+
+def _cancel(task: Task, command: SteeringCommand) -> None:
+    delivery.close(
+        task.tenant_id,
+        task.id,
+        TaskStatus(task.status),
+        TaskStatus.CANCELLED,
+        actor=f"user:{command.requested_by_id}",
+        stop_reason="user_cancelled",
+        reason=command.reason,
+    )
+    task.status = TaskStatus.CANCELLED
+
+
+def _adjust_goal(task: Task, command: SteeringCommand) -> None:
+    if TaskStatus(task.status) is TaskStatus.DEAD_LETTERED:
+        raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
+    goal, parsed = merged_goal(task, command.payload)
+    version = task.plan_version + 1
+    plan, difference = plans.replan(
+        tenant_id=task.tenant_id,
+        task_id=task.id,
+        definition=registry.get_definition(task.workflow, task.workflow_version),
+        goal=parsed,
+        approval_policy=task.approval_policy,
+        plan_version=version,
+    )
+    current = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
+    kept = current.filter(plan_version__lt=version, kind="approval")
+    kept_ids = [] if difference.added else list(kept.values_list("id", flat=True))
+    approvals.supersede_open(task.tenant_id, task.id, keep_steps=kept_ids)
+    _reopen_questions(current)
+    done, total = _work(task)
+    task.goal, task.plan_version, task.plan_result = goal, version, plan.result
+    task.next_position = difference.first_open_position
+    task.progress_done, task.progress_total = done, total
+    task.save(
+        update_fields=[
+            "goal",
+            "plan_version",
+            "plan_result",
+            "next_position",
+            "progress_done",
+            "progress_total",
+        ]
+    )
+    audit.append(
+        stream=f"task:{task.id}",
+        tenant_id=task.tenant_id,
+        actor=f"user:{command.requested_by_id}",
+        action="plan.replaced",
+        target=f"task:{task.id}",
+        details={
+            "plan_version": version,
+            "kept": len(difference.kept),
+            "added": list(difference.added)[:50],
+            "retired": list(difference.retired)[:50],
+        },
+    )
+    if TaskStatus(task.status) is TaskStatus.INPUT_REQUIRED:
+        _move(task, command, TaskStatus.QUEUED, due="now")
+        continuation.owe(task.id, task.tenant_id, "adjust_goal")
+
+
+def _provide_input(task: Task, command: SteeringCommand) -> None:
+    question = open_question(task.tenant_id, task.id)
+    if question is None:
+        raise CommandRejectedError("no_open_question", "No question waits for an answer.")
+    answer = command.payload["answer"]
+    check_answer(question, answer)
+    rows = Step.objects.for_tenant(task.tenant_id).filter(pk=question.pk)
+    rows.update(status="succeeded", result=values.pack(task.tenant_id, answer), finished_at=Now())
+    if TaskStatus(task.status) is TaskStatus.INPUT_REQUIRED:
+        _move(task, command, TaskStatus.QUEUED, due="now")
+        continuation.owe(task.id, task.tenant_id, "input")
+
+
+def _set_priority(task: Task, command: SteeringCommand) -> None:
+    task.priority = command.payload["priority"]
+    task.save(update_fields=["priority"])
+
+
+_APPLY: dict[CommandType, Callable[[Task, SteeringCommand], None]] = {
+    CommandType.PAUSE: _pause,
+    CommandType.RESUME: _resume,
+    CommandType.CANCEL: _cancel,
+    CommandType.ADJUST_GOAL: _adjust_goal,
+    CommandType.PROVIDE_INPUT: _provide_input,
+    CommandType.SET_PRIORITY: _set_priority,
+}
+
+
+def _move(task: Task, command: SteeringCommand, target: TaskStatus, *, due: Any = None) -> None:
+    moved = transitions.move(
+        task.id,
+        task.tenant_id,
+        TaskStatus(task.status),
+        target,
+        actor=f"user:{command.requested_by_id}",
+        reason=command.reason,
+        due=due,
+    )
+    task.status, task.state_version = target, moved.state_version
+
+
+def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None:
+    """Store the command's outcome, move the cursor, tell journal and audit."""
+    told = transitions.append_event(
+        task.id,
+        task.tenant_id,
+        EventType.STEERING_APPLIED,
+        {
+            "commandId": str(command.command_id),
+            "command": command.type,
+            "outcome": rejected or "applied",
+        },
+        bump=1,
+    )
+    task.state_version = told.state_version
+    Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(steering_cursor=command.seq)
+    SteeringCommand.objects.for_tenant(task.tenant_id).filter(pk=command.pk).update(
+        status="rejected" if rejected else "applied",
+        rejection=rejected,
+        new_version=told.state_version,
+        applied_at=Now(),
+    )
+    audit.append(
+        stream=f"task:{task.id}",
+        tenant_id=task.tenant_id,
+        actor=f"user:{command.requested_by_id}",
+        action="command.rejected" if rejected else "command.applied",
+        target=f"command:{command.command_id}",
+        outcome=rejected or "ok",
+        via=command.source,
+        old_version=command.old_version,
+        new_version=told.state_version,
+        details={
+            "type": command.type,
+            "payload_sha256": command.payload_sha256,
+            "reason": command.reason,
+        },
+    )
+
+
+def _open_deadline(task: Task) -> Any:
+    """Return the deadline of the question or approval that a paused task still waits for."""
+    approval = (
+        Approval.objects.for_tenant(task.tenant_id)
+        .filter(task_id=task.id, status="pending", expires_at__gt=Now())
+        .first()
+    )
+    if approval is not None:
+        return approval.expires_at
+    question = open_question(task.tenant_id, task.id)
+    return question.wake_at if question is not None else None
+
+
+def _timer(task: Task) -> Any:
+    """Return when the timer of a paused task ends, if it still runs."""
+    waiting = (
+        Step.objects.for_tenant(task.tenant_id)
+        .filter(task_id=task.id, kind="sleep", status="waiting", retired_in=None)
+        .first()
+    )
+    if waiting is None or waiting.wake_at is None or waiting.wake_at <= database_now():
+        return None
+    return waiting.wake_at
+
+
+def _reopen_questions(current: Any) -> None:
+    """A question that the new plan keeps is asked again when the plan reaches it."""
+    current.filter(kind__in=("question", "approval"), status="waiting").update(
+        status="planned", wake_at=None
+    )
+
+
+def _work(task: Task) -> tuple[int, int]:
+    """Return finished and known units of the current plan."""
+    rows = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
+    counts = rows.aggregate(
+        total=Count("id"),
+        done=Count("id", filter=Q(status__in=("succeeded", "skipped"))),
+        items=Sum(F("next_item"), default=0, filter=Q(kind="map", status="succeeded")),
+        maps=Count("id", filter=Q(kind="map", status="succeeded")),
+    )
+    extra = max(0, counts["items"] - counts["maps"])
+    return counts["done"] + extra, counts["total"] + extra
+
+
+def _refresh(session: SliceSession, task: Task) -> None:
+    """Take over what the commands changed."""
+    task.refresh_from_db(from_queryset=Task.objects.for_tenant(task.tenant_id))
+    known = session.task
+    known.goal, known.status = task.goal, task.status
+    known.state_version, known.plan_version = task.state_version, task.plan_version
+    known.plan_result, known.steering_cursor = task.plan_result, task.steering_cursor
+    known.progress_done, known.progress_total = task.progress_done, task.progress_total
+    known.event_seq = task.event_seq
+    if session.next_position != task.next_position:
+        session.next_position = task.next_position
+        session.variables = {}
+    session.arguments.forget_all()

@@ -1,0 +1,182 @@
+"""What a running step holds: the engine's implementation of `workflows.StepContext`."""
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from django.db import connection
+from pydantic import BaseModel
+
+from ledger_app.domain.redaction import redact
+from tasks_app.domain.errors import LeaseLost
+from tasks_app.engine import lease as leases
+from tasks_app.engine.session import SliceSession
+from tasks_app.events.catalogue import EventType
+from tasks_app.models import Step
+from tasks_app.tools import artifact_store
+from tasks_app.tools.artifact_store import StoredBlob
+from tasks_app.workflows import ArtifactRef, ItemList
+
+_PROGRESS_PAUSE_SECONDS = 0.25
+_ITEM_STRIDE = 50
+_MESSAGE_MAX = 500
+
+# An artifact is a row only while its step's worker still owns the task (E3).
+_PUT_ARTIFACT = """
+WITH owned AS (
+    SELECT id, tenant_id FROM tasks_app_task
+    WHERE id = %(task_id)s AND fence = %(fence)s AND status IN ('working', 'pausing')
+    FOR UPDATE
+), put AS (
+    INSERT INTO tasks_app_artifact (id, tenant_id, task_id, step_key, name, media_type, size_bytes,
+        sha256, presented, fence, created_at)
+    SELECT %(id)s, tenant_id, id, %(step_key)s, %(name)s, %(media_type)s, %(size)s, %(sha256)s,
+        %(presented)s, %(fence)s, clock_timestamp()
+    FROM owned
+    ON CONFLICT (task_id, step_key, name, sha256) DO NOTHING
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM owned), (SELECT id FROM put)
+"""
+
+
+def effect_key(step: Step) -> str:
+    """Return the ledger's key of a step's act: `task:step` (M13).
+
+    A later plan's step of the same name is another act and has another key.
+    """
+    later = f"@{step.plan_version}" if step.plan_version > 1 else ""
+    return f"{step.task_id}:{step.key}{later}"
+
+
+class RunningStep:
+    """One try of one step."""
+
+    def __init__(self, session: SliceSession, step: Step) -> None:
+        self._session = session
+        self._task = session.task
+        self._step_key = step_key = step.key
+        self._effect_key = effect_key(step)
+        self._told_at = 0.0
+        self.random = random.Random(f"{self._task.id}:{step_key}")  # noqa: S311 - repeatable, not secret
+
+    @property
+    def task_id(self) -> UUID:
+        return self._task.id
+
+    @property
+    def step_key(self) -> str:
+        return self._step_key
+
+    @property
+    def effect_key(self) -> str:
+        return self._effect_key
+
+    @property
+    def now(self) -> datetime:
+        return leases.database_now()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._session.lease.cancel_requested
+
+    def uuid(self, label: str) -> UUID:
+        return uuid.uuid5(self._task.id, f"{self._step_key}:{label}")
+
+    def log(self, message: str, **facts: object) -> None:
+        data: dict[str, object] = {"message": message[:_MESSAGE_MAX]}
+        if facts:
+            data["facts"] = redact({name: str(fact)[:200] for name, fact in facts.items()})
+        self._session.hold_event(EventType.LOG, data)
+
+    def progress(self, done: int, total: int | None = None, phase: str = "") -> None:
+        now = time.monotonic()
+        if now - self._told_at < _PROGRESS_PAUSE_SECONDS:
+            return
+        self._told_at = now
+        name = phase or self._session.phase
+        self._session.phase = f"{name.split(' (')[0]} ({done}/{total})" if total else name
+        self._session.commit_progress()
+
+    def heartbeat(self) -> None:
+        self._session.lease.check()
+
+    def artifact(
+        self, name: str, data: bytes | str | Path, media_type: str, *, presented: bool = True
+    ) -> ArtifactRef:
+        content = data.encode() if isinstance(data, str) else data
+        stored = artifact_store.put_blob(self._task.tenant_id, content)
+        return self._put_row(name, media_type, stored, presented=presented)
+
+    def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
+        return artifact_store.open_blob(self._task.tenant_id, reference.sha256)
+
+    def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
+        offsets: list[int] = []
+        counts = {"rows": 0, "bytes": 0}
+
+        def lines() -> Iterator[bytes]:
+            for row in rows:
+                value = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
+                line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+                if counts["rows"] % _ITEM_STRIDE == 0:
+                    offsets.append(counts["bytes"])
+                counts["rows"] += 1
+                counts["bytes"] += len(line)
+                yield line
+
+        stored = artifact_store.put_blocks(self._task.tenant_id, lines())
+        self._put_row(f"{name}.jsonl", "application/jsonl", stored, presented=False)
+        return ItemList(
+            sha256=stored.sha256, count=counts["rows"], stride=_ITEM_STRIDE, offsets=tuple(offsets)
+        )
+
+    def _put_row(
+        self, name: str, media_type: str, stored: StoredBlob, *, presented: bool
+    ) -> ArtifactRef:
+        self._session.lease.check()
+        # The same content under the same name has the same id at every try.
+        artifact_id = self.uuid(f"artifact:{name}:{stored.sha256}")
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _PUT_ARTIFACT,
+                {
+                    "task_id": self._task.id,
+                    "fence": self._task.fence,
+                    "id": artifact_id,
+                    "step_key": self._step_key,
+                    "name": name[:255],
+                    "media_type": media_type,
+                    "size": stored.size_bytes,
+                    "sha256": stored.sha256,
+                    "presented": presented,
+                },
+            )
+            owned, new = cursor.fetchone()
+        if not owned:
+            raise LeaseLost(self._task.id, self._task.fence)
+        reference = ArtifactRef(
+            artifact_id=artifact_id,
+            name=name,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
+            media_type=media_type,
+        )
+        if presented and new:
+            self._session.hold_event(
+                EventType.ARTIFACT,
+                {
+                    "name": name,
+                    "uri": reference.uri,
+                    "sha256": stored.sha256,
+                    "sizeBytes": stored.size_bytes,
+                    "mediaType": media_type,
+                },
+            )
+        return reference

@@ -1,0 +1,239 @@
+"""Results at rest and arguments on their way to a step.
+
+A result is stored inline up to 16 KiB of JSON (stack 2.2) and as a blob above; arguments are
+literals or references to results, validated to the annotations of the step's method.
+"""
+
+import inspect
+import json
+import typing
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from pydantic import TypeAdapter, ValidationError
+
+from ledger_app.domain.canonical import canonical_bytes, cleaned, digest_of
+from tasks_app.domain.errors import ConfigurationError
+from tasks_app.models import Step, StepRange
+from tasks_app.tools import artifact_store
+from tasks_app.workflows import ItemList, MapItem, MapResults
+from tasks_app.workflows.values import ItemFault
+
+INLINE_LIMIT_BYTES = 16_384
+
+
+def pack(tenant_id: UUID, value: Any) -> dict[str, Any]:
+    """Return what a result column stores for a JSON value."""
+    data = canonical_bytes(value)
+    if len(data) <= INLINE_LIMIT_BYTES:
+        return {"inline": value}
+    stored = artifact_store.put_blob(tenant_id, data)
+    return {"blob": stored.sha256, "size_bytes": stored.size_bytes}
+
+
+def unpack(tenant_id: UUID, stored: dict[str, Any] | None) -> Any:
+    """Return the JSON value of a result column; None for a step without a result."""
+    if stored is None:
+        return None
+    if "blob" in stored:
+        return json.loads(artifact_store.read_blob(tenant_id, stored["blob"]))
+    return stored["inline"]
+
+
+def to_json(method: Any, value: Any) -> Any:
+    """Return a step's return value as JSON data, by the method's return annotation.
+
+    Raises:
+        ConfigurationError: the value cannot be serialised.
+    """
+    annotation = _signature(_function(method))[1]
+    try:
+        # Text that PostgreSQL or a hash would refuse is replaced, not fatal (S124).
+        data = cleaned(_adapter(annotation).dump_python(value, mode="json"))
+        canonical_bytes(data)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{method.__qualname__} returned no JSON value: {error}"
+        ) from error
+    return data
+
+
+class Arguments:
+    """Resolves the arguments of the current plan's steps."""
+
+    def __init__(self, tenant_id: UUID, task_id: UUID) -> None:
+        self._tenant_id = tenant_id
+        self._task_id = task_id
+        self._known: dict[str, Any] = {}
+
+    def remember(self, key: str, value: Any) -> None:
+        """Keep a fresh small result, so that the next step need not read it back."""
+        self._known[key] = value
+
+    def forget_all(self) -> None:
+        """Drop what is known, after the plan changed."""
+        self._known.clear()
+
+    def value(self, encoded: dict[str, Any]) -> Any:
+        """Return a literal, or the referenced result; a map's result is a stream."""
+        if "ref" not in encoded:
+            return encoded["v"]
+        found = self._result(encoded["ref"])
+        for name in encoded["path"]:
+            if isinstance(found, MapResults) or not isinstance(found, dict):
+                found = None
+                break
+            found = found.get(name)
+        return found
+
+    def call(
+        self, method: Any, step: Step, first: tuple[Any, ...] = ()
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Return validated positional and keyword arguments for a step's method."""
+        encoded = step.arguments
+        values = [*first, *(self.value(item) for item in encoded["args"][len(first) :])]
+        named = {name: self.value(item) for name, item in encoded["kwargs"].items()}
+        return bind(method, values, named)
+
+    def plain(self, step: Step) -> dict[str, Any]:
+        """Return the arguments as JSON data: what an approval shows and what is hashed."""
+        return {
+            "args": [self.value(item) for item in step.arguments["args"]],
+            "kwargs": {n: self.value(item) for n, item in step.arguments["kwargs"].items()},
+        }
+
+    def _result(self, key: str) -> Any:
+        if key not in self._known:
+            step = (
+                Step.objects.for_tenant(self._tenant_id)
+                .filter(task_id=self._task_id, key=key, retired_in=None)
+                .get()
+            )
+            if step.kind == "map":
+                self._known[key] = StoredMapResults(step)
+            else:
+                self._known[key] = unpack(self._tenant_id, step.result)
+        return self._known[key]
+
+
+def bind(method: Any, values: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Validate JSON values against the annotations of a bound method (after `ctx`).
+
+    Raises:
+        ConfigurationError: the method cannot take these arguments.
+    """
+    parameters, _ = _signature(_function(method))
+    if len(values) > len(parameters):
+        raise ConfigurationError(f"{method.__qualname__} takes {len(parameters)} arguments")
+    by_name = dict(parameters)
+    try:
+        positional = [
+            _validated(annotation, value)
+            for (_, annotation), value in zip(parameters, values, strict=False)
+        ]
+        keyword = {name: _validated(by_name[name], value) for name, value in named.items()}
+    except (ValidationError, KeyError) as error:
+        raise ConfigurationError(
+            f"{method.__qualname__} cannot take its arguments: {error}"
+        ) from error
+    return positional, keyword
+
+
+def _validated(annotation: Any, value: Any) -> Any:
+    if isinstance(value, StoredMapResults):
+        value.adapt(typing.get_args(annotation))
+        return value
+    return _adapter(annotation).validate_python(value)
+
+
+class StoredMapResults(MapResults[Any]):
+    """A finished map's results, read range by range from the database."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._result_adapter: TypeAdapter[Any] = _adapter(Any)
+
+    def adapt(self, arguments: tuple[Any, ...]) -> None:
+        """Take the result type from the annotation `MapResults[T]`."""
+        if arguments:
+            self._result_adapter = _adapter(arguments[0])
+
+    @property
+    def count(self) -> int:
+        return self._step.next_item
+
+    @property
+    def failed(self) -> int:
+        return self._step.items_failed
+
+    def __iter__(self) -> Iterator[MapItem[Any]]:
+        ranges = (
+            StepRange.objects.for_tenant(self._step.tenant_id)
+            .filter(step_id=self._step.id)
+            .order_by("first_item")
+        )
+        last = -1
+        while True:
+            stored = ranges.filter(first_item__gt=last).first()
+            if stored is None:
+                return
+            last = stored.first_item
+            rows = unpack(self._step.tenant_id, stored.results)
+            for number, row in enumerate(rows):
+                yield self._item(stored.first_item + number, row)
+
+    def _item(self, index: int, row: dict[str, Any]) -> MapItem[Any]:
+        if "error" in row:
+            return MapItem(index, row["item"], None, ItemFault(**row["error"]))
+        return MapItem(
+            index, row["item"], self._result_adapter.validate_python(row["result"]), None
+        )
+
+
+class Items:
+    """The items of a map: an `ItemList` in the artifact store, or a plain list."""
+
+    def __init__(self, tenant_id: UUID, source: Any) -> None:
+        self._tenant_id = tenant_id
+        self._list = source if isinstance(source, list) else None
+        self._stored = None if self._list is not None else ItemList.model_validate(source)
+
+    @property
+    def count(self) -> int:
+        """Return the number of items."""
+        return len(self._list) if self._list is not None else self._stored.count  # type: ignore[union-attr]
+
+    def read(self, first: int, end: int) -> list[Any]:
+        """Return items [first, end); reads only the part of the list that holds them."""
+        if self._list is not None:
+            return self._list[first:end]
+        assert self._stored is not None  # noqa: S101 - one of the two is set
+        stride = self._stored.stride
+        with artifact_store.open_blob(self._tenant_id, self._stored.sha256) as source:
+            source.seek(self._stored.offsets[first // stride])
+            for _ in range(first % stride):
+                source.readline()
+            return [json.loads(source.readline()) for _ in range(end - first)]
+
+
+def item_digest(method: str, item: Any, extra: list[Any]) -> str:
+    """Return what makes two items of a map the same work: content, method, further arguments."""
+    return digest_of([method, item, extra])[:32]
+
+
+def _function(method: Any) -> Any:
+    return inspect.unwrap(getattr(method, "__func__", method))
+
+
+@lru_cache(maxsize=1024)
+def _signature(function: Any) -> tuple[tuple[tuple[str, Any], ...], Any]:
+    hints = typing.get_type_hints(function)
+    names = list(inspect.signature(function).parameters)[2:]
+    return tuple((name, hints.get(name, Any)) for name in names), hints.get("return", Any)
+
+
+@lru_cache(maxsize=1024)
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(Any if annotation is None else annotation)

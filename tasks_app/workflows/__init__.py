@@ -1,0 +1,46 @@
+"""Everything an author of a workflow imports."""
+
+from tasks_app.workflows.definition import (
+    Budget,
+    CheckpointPolicy,
+    Collect,
+    Retry,
+    StepContext,
+    Workflow,
+    effect,
+    step,
+    workflow,
+)
+from tasks_app.workflows.planning import PlanBuilder, StepRef
+from tasks_app.workflows.values import (
+    ApprovalOutcome,
+    ArtifactRef,
+    EffectNotDoneError,
+    GoalError,
+    ItemError,
+    ItemList,
+    MapItem,
+    MapResults,
+)
+
+__all__ = [
+    "ApprovalOutcome",
+    "ArtifactRef",
+    "Budget",
+    "CheckpointPolicy",
+    "Collect",
+    "EffectNotDoneError",
+    "GoalError",
+    "ItemError",
+    "ItemList",
+    "MapItem",
+    "MapResults",
+    "PlanBuilder",
+    "Retry",
+    "StepContext",
+    "StepRef",
+    "Workflow",
+    "effect",
+    "step",
+    "workflow",
+]

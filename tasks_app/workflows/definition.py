@@ -1,0 +1,270 @@
+"""How an author declares a workflow: classes, decorators and what a step may use.
+
+The engine reaches this code only through `registry`; a step sees only `StepContext`. So neither
+imports the other.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar, cast, get_args
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from tasks_app.domain.errors import ConfigurationError
+from tasks_app.workflows.values import ArtifactRef, ItemList
+
+GoalT = TypeVar("GoalT", bound=BaseModel)
+ResultT = TypeVar("ResultT")
+F = TypeVar("F", bound=Callable[..., Any])
+
+STEP_ATTRIBUTE = "__durable_step__"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPolicy:
+    """When a checkpoint is due: after so many steps or so many seconds, whichever comes first."""
+
+    every_steps: int = 10
+    max_seconds: float = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often a failing step is tried, and how long the pauses grow (with jitter)."""
+
+    max: int = 3
+    first_seconds: float = 1
+    max_seconds: float = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a task may spend; None means the installation's limit."""
+
+    steps: int | None = None
+    active_seconds: int | None = None
+    tokens: int | None = None
+    money_micros: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Let a map go on past failed items, up to a number of them (None: any number)."""
+
+    max_failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """What the decorators know about a method."""
+
+    name: str
+    kind: str
+    title: str
+    retry: Retry
+    timeout_seconds: float
+    pure: bool = False
+    expensive: bool = False
+    effect_kind: str = ""
+
+
+class StepContext(Protocol):
+    """What a running step may use."""
+
+    @property
+    def task_id(self) -> UUID:
+        """Return the task's id."""
+
+    @property
+    def step_key(self) -> str:
+        """Return the step's name in its plan."""
+
+    @property
+    def effect_key(self) -> str:
+        """Return the stable idempotency key of this step; send it to the other side."""
+
+    @property
+    def now(self) -> datetime:
+        """Return the database's time."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Tell whether someone asked to cancel the task."""
+
+    def uuid(self, label: str) -> UUID:
+        """Return an id that is the same at every try of this step."""
+
+    def log(self, message: str, **facts: object) -> None:
+        """Write a line to the task's journal; facts are redacted."""
+
+    def progress(self, done: int, total: int | None = None, phase: str = "") -> None:
+        """Tell people how far this step is; at most four writes a second."""
+
+    def heartbeat(self) -> None:
+        """Stop the step at once if the task is no longer this worker's."""
+
+    def artifact(
+        self, name: str, data: bytes | str | Path, media_type: str, *, presented: bool = True
+    ) -> ArtifactRef:
+        """Store an output; the same content under the same name is stored once."""
+
+    def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
+        """Open a stored output for reading; the caller closes it."""
+
+    def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
+        """Stream rows into a list that a map can read by ranges."""
+
+
+class Workflow(Generic[GoalT, ResultT]):
+    """Base of class-form workflows. Instances hold no state: a slice makes a new one."""
+
+    workflow_name: ClassVar[str]
+    version: ClassVar[int]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    acts: ClassVar[tuple[str, ...]]
+    checkpoint: ClassVar[CheckpointPolicy] = CheckpointPolicy()
+    budget: ClassVar[Budget] = Budget()
+    approve_before: ClassVar[tuple[str, ...]] = ()
+
+    def check(self, goal: GoalT) -> None:
+        """Refuse a goal that cannot be worked on, before anything is stored.
+
+        Raises:
+            GoalError: names the field by JSON pointer.
+        """
+
+    def plan(self, goal: GoalT, p: Any) -> Any:
+        """Build the plan: pure data, run once for each plan version, never on resume."""
+        raise ConfigurationError(f"{type(self).__name__} has no plan")
+
+    @classmethod
+    def goal_type(cls) -> type[BaseModel]:
+        """Return the goal's model, read from the class's type arguments."""
+        for base in getattr(cls, "__orig_bases__", ()):
+            arguments = get_args(base)
+            if arguments:
+                return cast("type[BaseModel]", arguments[0])
+        raise ConfigurationError(f"{cls.__name__} must name its goal: Workflow[Goal, Result]")
+
+    @classmethod
+    def step_definition(cls, method: str) -> StepDefinition:
+        """Return what is declared about a method.
+
+        Raises:
+            ConfigurationError: the class has no such step; the code changed under the task.
+        """
+        found = getattr(getattr(cls, method, None), STEP_ATTRIBUTE, None)
+        if not isinstance(found, StepDefinition):
+            raise ConfigurationError(f"{cls.__name__} has no step {method}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowInfo:
+    """A registered workflow, for lists and forms."""
+
+    name: str
+    version: int
+    title: str
+    description: str
+    acts: tuple[str, ...]
+    approve_before: tuple[str, ...]
+    definition: type[Workflow[Any, Any]]
+    schema: dict[str, Any] = field(default_factory=dict)
+
+
+def workflow(
+    *, name: str, version: int, title: str = "", description: str = "", acts: tuple[str, ...] = ()
+) -> Callable[[type[Workflow[Any, Any]]], type[Workflow[Any, Any]]]:
+    """Register a class as a workflow.
+
+    Raises:
+        ConfigurationError: the declaration breaks a rule (E12); the project does not start.
+    """
+
+    def register(definition: type[Workflow[Any, Any]]) -> type[Workflow[Any, Any]]:
+        from tasks_app.workflows import registry
+
+        definition.workflow_name = name
+        definition.version = version
+        definition.title = title or name
+        definition.description = description
+        definition.acts = acts
+        registry.add(definition)
+        return definition
+
+    return register
+
+
+def step(
+    *,
+    title: str = "",
+    retry: Retry | None = None,
+    timeout_seconds: float = 600,
+    pure: bool = False,
+    expensive: bool = False,
+) -> Callable[[F], F]:
+    """Declare a method as a step: its result is stored once and never computed again.
+
+    Args:
+        title: what people see as the phase; default the method's name.
+        retry: default three tries.
+        timeout_seconds: limit of one try.
+        pure: running it again does no harm, so results may be committed in groups.
+        expensive: a checkpoint follows it at once.
+    """
+    return _declare(
+        kind="step",
+        title=title,
+        retry=retry,
+        timeout_seconds=timeout_seconds,
+        pure=pure,
+        expensive=expensive,
+    )
+
+
+def effect(
+    *,
+    kind: str,
+    title: str = "",
+    retry: Retry | None = None,
+    timeout_seconds: float = 60,
+) -> Callable[[F], F]:
+    """Declare a method as an act on the outside world, done once and entered in the ledger.
+
+    A `keyed` effect passes `ctx.effect_key` to the other side, which ignores a second call with
+    the same key.
+    """
+    return _declare(
+        kind="effect",
+        title=title,
+        retry=retry,
+        timeout_seconds=timeout_seconds,
+        effect_kind=kind,
+        expensive=True,
+    )
+
+
+def _declare(
+    *, title: str, retry: Retry | None, kind: str, timeout_seconds: float, **rest: Any
+) -> Callable[[F], F]:
+    def mark(method: F) -> F:
+        if inspect.iscoroutinefunction(method):
+            raise ConfigurationError(f"{method.__qualname__}: steps are plain functions")
+        definition = StepDefinition(
+            name=method.__name__,
+            kind=kind,
+            title=title or method.__name__.replace("_", " ").capitalize(),
+            retry=retry or Retry(),
+            timeout_seconds=timeout_seconds,
+            **rest,
+        )
+        setattr(method, STEP_ATTRIBUTE, definition)
+        return method
+
+    return mark

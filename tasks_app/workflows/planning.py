@@ -1,0 +1,253 @@
+"""Building a plan: `plan(goal, p)` calls this builder; the outcome is plain data to be stored."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from ledger_app.domain.canonical import digest_of
+from tasks_app.domain.errors import ConfigurationError
+from tasks_app.workflows.definition import STEP_ATTRIBUTE, Collect, StepDefinition, Workflow
+
+MAX_PLAN_STEPS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepRef:
+    """The result of a planned step, or one field of it, to be passed to later steps."""
+
+    key: str
+    path: tuple[str, ...] = ()
+
+    def field(self, name: str) -> "StepRef":
+        """Return a reference to one field of the result."""
+        return StepRef(self.key, (*self.path, name))
+
+    @property
+    def approved(self) -> "StepRef":
+        """Return a reference to an approval's answer."""
+        return self.field("approved")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step of a plan as data.
+
+    Attributes:
+        arguments: {"args": [encoded…], "kwargs": {name: encoded}}; encoded is {"v": literal} or
+            {"ref": step key, "path": [field…]}.
+        signature: digest of what the step does and of what it is given, through its references;
+            equal signatures mean that a finished result may be kept.
+    """
+
+    key: str
+    position: int
+    kind: str
+    method: str
+    arguments: dict[str, Any]
+    options: dict[str, Any]
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All steps in order, and where the task's result comes from."""
+
+    steps: tuple[PlannedStep, ...]
+    result: dict[str, Any]
+
+
+class PlanBuilder:
+    """The `p` of `plan(goal, p)`."""
+
+    def __init__(self, workflow: str, approve_before: frozenset[str]) -> None:
+        self._workflow = workflow
+        self._approve_before = approve_before
+        self._steps: dict[str, PlannedStep] = {}
+
+    def step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> StepRef:
+        """Plan one call of a step method; arguments are literals or references."""
+        definition = _definition(method, "step")
+        return self._add("step", definition.name, args, kwargs)
+
+    def map(
+        self,
+        method: Callable[..., Any],
+        items: Any,
+        *args: Any,
+        chunk: int = 50,
+        on_error: Collect | None = None,
+    ) -> StepRef:
+        """Plan one call of a step method for every item of a list.
+
+        Args:
+            method: takes (ctx, item, *args).
+            items: a reference to an `ItemList` or a list, or a literal list.
+            args: further arguments, the same for every item.
+            chunk: results are committed at latest after so many items.
+            on_error: default: the first failed item fails the step.
+        """
+        definition = _definition(method, "step")
+        if chunk < 1 or chunk > 1000:
+            raise ConfigurationError("chunk must be between 1 and 1000")
+        options: dict[str, Any] = {"chunk": chunk}
+        if on_error is not None:
+            options |= {"collect": True, "max_failed": on_error.max_failed}
+        return self._add("map", definition.name, (items, *args), {}, options)
+
+    def approval(
+        self,
+        name: str,
+        *,
+        show: Any = None,
+        deadline: timedelta,
+        quorum: int = 1,
+        on_timeout: str = "deny",
+    ) -> StepRef:
+        """Plan a question to people; it lets through exactly the effect that names it.
+
+        Args:
+            name: the act's name as people see it, usually the effect's method name.
+            show: literal or reference shown with the question.
+            deadline: how long the question stays open, at most seven days (S61).
+            quorum: how many different people must approve.
+            on_timeout: "deny" (go on without the act) or "fail".
+        """
+        if not timedelta(seconds=1) <= deadline <= timedelta(days=7):
+            raise ConfigurationError(f"approval {name}: deadline must be 1 second to 7 days")
+        if on_timeout not in {"deny", "fail"} or quorum < 1:
+            raise ConfigurationError(f"approval {name}: wrong on_timeout or quorum")
+        options = {
+            "name": name,
+            "deadline_seconds": deadline.total_seconds(),
+            "quorum": quorum,
+            "on_timeout": on_timeout,
+        }
+        return self._add("approval", f"approve_{name}", (show,), {}, options)
+
+    def question(
+        self,
+        name: str,
+        *,
+        prompt: str,
+        answer: type[BaseModel] | dict[str, Any],
+        deadline: timedelta = timedelta(days=7),
+    ) -> StepRef:
+        """Plan a question that no act hangs on; `provide_input` answers it."""
+        schema = answer if isinstance(answer, dict) else answer.model_json_schema()
+        options = {
+            "prompt": prompt,
+            "schema": schema,
+            "deadline_seconds": deadline.total_seconds(),
+        }
+        return self._add("question", name, (), {}, options)
+
+    def effect(
+        self, method: Callable[..., Any], *args: Any, approval: StepRef | None = None, **kwargs: Any
+    ) -> StepRef:
+        """Plan one act on the outside world; without the approval's yes it is skipped.
+
+        An effect that the workflow or the task wants approved gets an approval of its own when
+        the plan names none.
+        """
+        definition = _definition(method, "effect")
+        if approval is None and definition.name in self._approve_before:
+            approval = self.approval(definition.name, deadline=timedelta(hours=4))
+        options: dict[str, Any] = {}
+        if approval is not None:
+            self._expect(approval.key, "approval")
+            options["approval"] = approval.key
+        return self._add("effect", definition.name, args, kwargs, options)
+
+    def sleep(self, duration: timedelta) -> StepRef:
+        """Plan a wait by the database's clock; no process is held meanwhile."""
+        return self._add("sleep", "sleep", (), {}, {"seconds": duration.total_seconds()})
+
+    def build(self, result: Any) -> Plan:
+        """Return the plan; `result` is what `plan()` returned."""
+        return Plan(steps=tuple(self._steps.values()), result=self._encode(result))
+
+    def _add(
+        self,
+        kind: str,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        options: dict[str, Any] | None = None,
+    ) -> StepRef:
+        if len(self._steps) >= MAX_PLAN_STEPS:
+            raise ConfigurationError(f"a plan holds at most {MAX_PLAN_STEPS} steps; use map")
+        key = self._free_key(name)
+        arguments = {
+            "args": [self._encode(argument) for argument in args],
+            "kwargs": {key: self._encode(argument) for key, argument in kwargs.items()},
+        }
+        self._steps[key] = PlannedStep(
+            key=key,
+            position=len(self._steps),
+            kind=kind,
+            method=name,
+            arguments=arguments,
+            options=options or {},
+            signature=self._signature(kind, name, arguments, options or {}),
+        )
+        return StepRef(key)
+
+    def _free_key(self, name: str) -> str:
+        if name not in self._steps:
+            return name
+        number = sum(1 for step in self._steps.values() if step.method == name) + 1
+        return f"{name}.{number}"
+
+    def _expect(self, key: str, kind: str) -> None:
+        if key not in self._steps or self._steps[key].kind != kind:
+            raise ConfigurationError(f"{key} is no {kind} of this plan")
+
+    def _encode(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, StepRef):
+            if value.key not in self._steps:
+                raise ConfigurationError(f"{value.key} is not a step of this plan")
+            return {"ref": value.key, "path": list(value.path)}
+        return {"v": to_jsonable_python(value)}
+
+    def _signature(
+        self, kind: str, method: str, arguments: dict[str, Any], options: dict[str, Any]
+    ) -> str:
+        def resolved(encoded: dict[str, Any]) -> dict[str, Any]:
+            if "ref" not in encoded:
+                return encoded
+            return {"sig": self._steps[encoded["ref"]].signature, "path": encoded["path"]}
+
+        return digest_of(
+            {
+                "workflow": self._workflow,
+                "kind": kind,
+                "method": method,
+                "args": [resolved(argument) for argument in arguments["args"]],
+                "kwargs": {name: resolved(a) for name, a in arguments["kwargs"].items()},
+                "options": options,
+            }
+        )
+
+
+def build_plan(definition: type[Workflow[Any, Any]], goal: BaseModel, before: list[str]) -> Plan:
+    """Run the author's `plan` for a validated goal.
+
+    Args:
+        definition: the workflow.
+        goal: an instance of its goal model.
+        before: names of effects that this task wants approved, besides the workflow's own.
+    """
+    gated = frozenset(before) | frozenset(definition.approve_before)
+    builder = PlanBuilder(definition.workflow_name, gated)
+    return builder.build(definition().plan(goal, builder))
+
+
+def _definition(method: Callable[..., Any], kind: str) -> StepDefinition:
+    found = getattr(method, STEP_ATTRIBUTE, None)
+    if not isinstance(found, StepDefinition) or found.kind != kind:
+        raise ConfigurationError(f"{getattr(method, '__qualname__', method)} is no @{kind}")
+    return found

@@ -1,0 +1,85 @@
+"""Name and version → definition. Filled by `durable.py` modules when the project starts."""
+
+from typing import Any
+
+from tasks_app import conf
+from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
+from tasks_app.workflows.definition import STEP_ATTRIBUTE, StepDefinition, Workflow, WorkflowInfo
+
+# Workflows of this name exist for deterministic tests and are offered only when asked for.
+TEST_WORKFLOWS = frozenset({"scripted"})
+
+_EFFECT_KINDS = frozenset({"keyed"})
+_known: dict[str, type[Workflow[Any, Any]]] = {}
+
+
+def add(definition: type[Workflow[Any, Any]]) -> None:
+    """Register a definition after checking its declarations (E12)."""
+    name = definition.workflow_name
+    known = _known.get(name)
+    if known is not None and known.__qualname__ != definition.__qualname__:
+        raise ConfigurationError(f"two workflows are called {name}")
+    definition.goal_type()
+    for step in _steps(definition):
+        if step.kind == "effect" and step.effect_kind not in _EFFECT_KINDS:
+            raise ConfigurationError(
+                f"{name}.{step.name}: effect kind must be one of {sorted(_EFFECT_KINDS)}"
+            )
+    missing = set(definition.approve_before) - effect_names(definition)
+    if missing:
+        raise ConfigurationError(f"{name}: approve_before names no effect: {sorted(missing)}")
+    _known[name] = definition
+
+
+def get_definition(name: str, version: int | None = None) -> type[Workflow[Any, Any]]:
+    """Return the definition.
+
+    Raises:
+        UnknownWorkflowError: not registered, or not enabled here.
+        ConfigurationError: registered with another version than the task was admitted with.
+    """
+    definition = _known.get(name)
+    if definition is None or not _enabled(name):
+        raise UnknownWorkflowError(f"There is no workflow called {name}.", workflow=name)
+    if version is not None and definition.version != version:
+        raise ConfigurationError(
+            f"workflow {name} is installed as version {definition.version}, not {version}"
+        )
+    return definition
+
+
+def get_workflow(name: str) -> WorkflowInfo:
+    """Return one workflow for lists and forms; raises UnknownWorkflowError."""
+    return _info(get_definition(name))
+
+
+def list_workflows() -> list[WorkflowInfo]:
+    """Return the enabled workflows by name."""
+    return [_info(_known[name]) for name in sorted(_known) if _enabled(name)]
+
+
+def effect_names(definition: type[Workflow[Any, Any]]) -> frozenset[str]:
+    """Return the names of a workflow's acts on the outside world."""
+    return frozenset(step.name for step in _steps(definition) if step.kind == "effect")
+
+
+def _enabled(name: str) -> bool:
+    return name not in TEST_WORKFLOWS or conf.runtime().test_assistant
+
+
+def _info(definition: type[Workflow[Any, Any]]) -> WorkflowInfo:
+    return WorkflowInfo(
+        name=definition.workflow_name,
+        version=definition.version,
+        title=definition.title,
+        description=definition.description,
+        acts=definition.acts,
+        approve_before=definition.approve_before,
+        definition=definition,
+        schema=definition.goal_type().model_json_schema(),
+    )
+
+
+def _steps(definition: type[Workflow[Any, Any]]) -> list[StepDefinition]:
+    found = (getattr(getattr(definition, n, None), STEP_ATTRIBUTE, None) for n in dir(definition))
+    return [step for step in found if isinstance(step, StepDefinition)]

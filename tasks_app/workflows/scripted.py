@@ -1,0 +1,272 @@
+"""The `scripted` workflow: runs a list of operations, without network or model, for tests.
+
+Offered only with RUNTIME_TEST_ASSISTANT=1. Real acts of a script are lines appended to a file or
+POSTs to a local address, so that a process outside can count what really happened.
+"""
+
+import ctypes
+import os
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field
+
+from tasks_app.workflows.definition import (
+    Collect,
+    Retry,
+    StepContext,
+    Workflow,
+    effect,
+    step,
+    workflow,
+)
+from tasks_app.workflows.values import (
+    EffectNotDoneError,
+    GoalError,
+    ItemError,
+    ItemList,
+    MapResults,
+)
+
+
+class _Operation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Say(_Operation):
+    """Write a line to the journal; `append` also counts real executions in a file."""
+
+    op: Literal["say"]
+    text: str = ""
+    append: str | None = None
+    impure: bool = False
+
+
+class Sleep(_Operation):
+    """Wait: as a timer of the task, or (block) inside C code that never yields."""
+
+    op: Literal["sleep"]
+    s: float
+    block: bool = False
+
+
+class Effect(_Operation):
+    """One keyed act: append a line to a file, or POST to an address with the key."""
+
+    op: Literal["effect"]
+    key: str
+    append: str | None = None
+    post: str | None = None
+    approve: bool = False
+    deadline_seconds: float = 3600
+    on_timeout: Literal["deny", "fail"] = "deny"
+    refuse: bool = False
+
+
+class Map(_Operation):
+    """Process so many items; `fail` lists indexes that cannot be processed."""
+
+    op: Literal["map"]
+    count: int
+    skip: list[int] = Field(default_factory=list)
+    fail: list[int] = Field(default_factory=list)
+    max_failed: int | None = None
+    chunk: int = 10
+    append: str | None = None
+
+
+class Write(_Operation):
+    """Store an artifact."""
+
+    op: Literal["write"]
+    path: str
+    text: str
+
+
+class Set(_Operation):
+    """Return values as the step's result."""
+
+    op: Literal["set"]
+    values: dict[str, Any]
+
+
+class Interrupt(_Operation):
+    """Ask a question that `provide_input` answers."""
+
+    op: Literal["interrupt"]
+    value: str = ""
+    answer: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+
+
+class Fail(_Operation):
+    """Fail: `times` tries, or always."""
+
+    op: Literal["fail"]
+    error: str = "planned"
+    message: str = "the script says so"
+    times: int | None = None
+    append: str | None = None
+
+
+class Die(_Operation):
+    """Kill the worker process that runs the step, every time."""
+
+    op: Literal["die"]
+
+
+Operation = Annotated[
+    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Die, Field(discriminator="op")
+]
+
+
+class ScriptGoal(_Operation):
+    """What the script does; `note` is only there to be changed by adjust_goal."""
+
+    script: list[Operation] = Field(max_length=20_000)
+    note: str = ""
+    refuse_goal: bool = False
+
+
+class Numbers(BaseModel):
+    """The items of a map operation."""
+
+    numbers: ItemList
+
+
+@workflow(name="scripted", version=1, title="Scripted test workflow", description="For tests only.")
+class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
+    """One plan step for each operation."""
+
+    def check(self, goal: ScriptGoal) -> None:
+        if goal.refuse_goal:
+            raise GoalError("/refuse_goal", "goal_refused", "The script refuses its goal.")
+
+    def plan(self, goal: ScriptGoal, p: Any) -> Any:
+        last: Any = None
+        for operation in goal.script:
+            match operation:
+                case Effect():
+                    last = self._plan_effect(operation, p)
+                case Map():
+                    listed = p.step(self.number, operation.count, operation.skip)
+                    on_error = Collect(operation.max_failed) if operation.fail else None
+                    done = p.map(
+                        self.square,
+                        listed.field("numbers"),
+                        operation.fail,
+                        operation.append,
+                        chunk=operation.chunk,
+                        on_error=on_error,
+                    )
+                    last = p.step(self.total, done)
+                case Interrupt():
+                    last = p.question("interrupt", prompt=operation.value, answer=operation.answer)
+                case Sleep() if not operation.block:
+                    last = p.sleep(timedelta(seconds=operation.s))
+                case Fail():
+                    last = p.step(self.fail, operation)
+                case Say(impure=True):
+                    last = p.step(self.run_impure, operation)
+                case _:
+                    last = p.step(self.run, operation)
+        return last
+
+    def _plan_effect(self, operation: Effect, p: Any) -> Any:
+        approval = None
+        if operation.approve:
+            approval = p.approval(
+                f"act_{operation.key}",
+                deadline=timedelta(seconds=operation.deadline_seconds),
+                on_timeout=operation.on_timeout,
+            )
+        return p.effect(self.act, operation, approval=approval)
+
+    @step(pure=True)
+    def run(self, ctx: StepContext, operation: Operation) -> dict[str, Any]:
+        """Execute an operation that needs nothing else."""
+        return _run(ctx, operation)
+
+    @step()
+    def run_impure(self, ctx: StepContext, operation: Operation) -> dict[str, Any]:
+        """Execute an operation whose result is committed by itself."""
+        return _run(ctx, operation)
+
+    @step(retry=Retry(max=3, first_seconds=0.01, max_seconds=0.02))
+    def fail(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
+        """Fail so often, counting the tries in the file."""
+        tries = _append(operation.append, ctx.step_key)
+        if operation.times is None or tries <= operation.times:
+            raise RuntimeError(f"{operation.error}: {operation.message}")
+        return {"tries": tries}
+
+    @step(pure=True)
+    def number(self, ctx: StepContext, count: int, skip: list[int]) -> Numbers:
+        """List the items of a map."""
+        left_out = frozenset(skip)
+        rows = ({"n": n} for n in range(count) if n not in left_out)
+        return Numbers(numbers=ctx.items("numbers", rows))
+
+    @step(pure=True)
+    def square(
+        self, ctx: StepContext, item: dict[str, int], fail: list[int], append: str | None
+    ) -> int:
+        """Process one item of a map."""
+        if item["n"] in fail:
+            raise ItemError("planned", f"item {item['n']} is refused")
+        _append(append, str(item["n"]))
+        return item["n"] ** 2
+
+    @step(pure=True)
+    def total(self, ctx: StepContext, squares: MapResults[int]) -> dict[str, int]:
+        """Add up the results of a map."""
+        done = [item.result for item in squares if item.result is not None]
+        return {"count": len(done), "failed": squares.failed, "total": sum(done)}
+
+    @effect(kind="keyed", retry=Retry(max=2, first_seconds=0.01, max_seconds=0.02))
+    def act(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
+        """Do the act; the other side knows the key."""
+        if operation.refuse:
+            raise EffectNotDoneError("refused", "The other side refuses.")
+        if operation.append:
+            _append(operation.append, ctx.effect_key)
+        if operation.post:
+            answer = httpx.post(
+                operation.post, headers={"Idempotency-Key": ctx.effect_key}, trust_env=False
+            )
+            answer.raise_for_status()
+        return {"key": ctx.effect_key}
+
+
+def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
+    match operation:
+        case Say():
+            ctx.log(operation.text)
+            _append(operation.append, ctx.step_key)
+            return {"said": operation.text}
+        case Sleep():
+            # usleep holds the GIL's thread in C and never looks at signals.
+            ctypes.PyDLL(None).usleep(int(operation.s * 1_000_000))
+            return {"slept": operation.s}
+        case Write():
+            stored = ctx.artifact(operation.path, operation.text, "text/plain")
+            return {"artifact": stored.model_dump(mode="json")}
+        case Set():
+            return operation.values
+        case Die():
+            os.kill(os.getpid(), signal.SIGKILL)
+            return {}
+        case _:
+            return {}
+
+
+def _append(name: str | None, line: str) -> int:
+    """Append a line and return how many lines the file has now; 0 without a file."""
+    if name is None:
+        return 0
+    path = Path(name)
+    with path.open("a") as out:
+        out.write(line + "\n")
+    return len(path.read_text().splitlines())

@@ -1,0 +1,118 @@
+"""Values that travel between steps, and the errors an author raises."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict
+
+T = TypeVar("T")
+
+
+class ArtifactRef(BaseModel):
+    """A stored output by reference; the bytes stay in the artifact store."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    artifact_id: UUID
+    name: str
+    sha256: str
+    size_bytes: int
+    media_type: str
+
+    @property
+    def uri(self) -> str:
+        """Return the address under which the artifact is known in this installation."""
+        return f"artifact:{self.artifact_id}"
+
+
+class ItemList(BaseModel):
+    """A list too long to carry around: JSON Lines in the artifact store, read by ranges.
+
+    `offsets` holds the byte offset of every `stride`-th line, so that a range is read without
+    reading what lies before it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sha256: str
+    count: int
+    stride: int
+    offsets: tuple[int, ...]
+
+
+class ApprovalOutcome(BaseModel):
+    """How an approval ended."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    approved: bool
+    outcome: str
+    approval_id: UUID
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFault:
+    """Why an item of a map has no result."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapItem(Generic[T]):
+    """One item of a finished map: its result or its fault."""
+
+    index: int
+    item: Any
+    result: T | None
+    error: ItemFault | None
+
+
+class MapResults(ABC, Generic[T]):
+    """The results of a map, streamed in order of items; iterate as often as wanted."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of items."""
+
+    @property
+    @abstractmethod
+    def failed(self) -> int:
+        """Return the number of items without a result."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[MapItem[T]]:
+        """Yield every item once, in order, without holding more than one range in memory."""
+
+
+class ItemError(Exception):
+    """This item of a map cannot be processed and trying again would not help."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class EffectNotDoneError(Exception):
+    """The outside world certainly did not do it, and trying again would not help."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class GoalError(Exception):
+    """The goal is well-formed but cannot be worked on; raised by `Workflow.check`."""
+
+    def __init__(self, pointer: str, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.pointer = pointer
+        self.code = code
+        self.detail = detail
