@@ -379,7 +379,9 @@ def wait_for_a_waiting_writer() -> None:
     with connection.cursor() as cursor:
         for _ in range(100_000):
             cursor.execute(
-                "SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+                # Not pg_stat_activity: a transaction sees one snapshot of that.
+                "SELECT FROM pg_locks WHERE NOT granted"
+                " AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
             )
             if cursor.rowcount:
                 return
