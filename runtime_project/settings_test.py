@@ -20,3 +20,5 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
+# There is no folder of collected files: look up a static file when it is asked for.
+WHITENOISE_AUTOREFRESH = True

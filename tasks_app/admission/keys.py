@@ -1,7 +1,7 @@
 """API keys: made, rotated and revoked, each with an audit entry (security S3-S7)."""
 
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -243,7 +243,7 @@ def _audit(
     action: str,
     key_id: UUID,
     request_id: str | None,
-    details: dict[str, object],
+    details: Mapping[str, object],
 ) -> None:
     audit.append(
         stream=f"tenant:{principal.tenant_id}",

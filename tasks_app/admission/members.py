@@ -1,6 +1,6 @@
 """Who belongs to a tenant with which roles: granted and ended, audited (security S2)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -150,7 +150,7 @@ def _audit(
     action: str,
     user_id: int,
     request_id: str | None,
-    details: dict[str, object],
+    details: Mapping[str, object],
 ) -> None:
     audit.append(
         stream=f"tenant:{principal.tenant_id}",

@@ -1,5 +1,62 @@
-"""Routes under /runtime."""
+"""Routes under /runtime; none ends in a slash."""
 
-from django.urls import URLPattern
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
-urlpatterns: list[URLPattern] = []
+from tasks_app.api import (
+    approvals,
+    catalogue,
+    commands,
+    files,
+    histories,
+    keys,
+    reference,
+    stream,
+    tasks,
+)
+
+app_name = "runtime"
+
+_resources: list[URLPattern | URLResolver] = [
+    path("tasks", tasks.TaskListView.as_view(), name="tasks"),
+    path("tasks/<uuid:task_id>", tasks.TaskView.as_view(), name="task"),
+    path("tasks/<uuid:task_id>/commands", commands.CommandListView.as_view(), name="commands"),
+    path("tasks/<uuid:task_id>/steps", histories.StepListView.as_view(), name="steps"),
+    path(
+        "tasks/<uuid:task_id>/checkpoints",
+        histories.CheckpointListView.as_view(),
+        name="checkpoints",
+    ),
+    path("tasks/<uuid:task_id>/effects", histories.EffectListView.as_view(), name="effects"),
+    path("tasks/<uuid:task_id>/artifacts", histories.ArtifactListView.as_view(), name="artifacts"),
+    path("tasks/<uuid:task_id>/journal", histories.JournalView.as_view(), name="journal"),
+    path("tasks/<uuid:task_id>/audit", histories.AuditView.as_view(), name="audit"),
+    path("artifacts/<uuid:artifact_id>", files.ArtifactView.as_view(), name="artifact"),
+    path(
+        "artifacts/<uuid:artifact_id>/content",
+        files.ArtifactContentView.as_view(),
+        name="artifact-content",
+    ),
+    path("approvals", approvals.ApprovalListView.as_view(), name="approvals"),
+    path("approvals/<uuid:approval_id>", approvals.ApprovalView.as_view(), name="approval"),
+    path(
+        "approvals/<uuid:approval_id>/decision", approvals.DecisionView.as_view(), name="decision"
+    ),
+    path("workflows", catalogue.WorkflowListView.as_view(), name="workflows"),
+    path("whoami", catalogue.WhoAmIView.as_view(), name="whoami"),
+    path("keys", keys.KeyListView.as_view(), name="keys"),
+    path("keys/<uuid:key_id>/rotate", keys.KeyRotateView.as_view(), name="key-rotate"),
+    path("keys/<uuid:key_id>/revoke", keys.KeyRevokeView.as_view(), name="key-revoke"),
+]
+
+urlpatterns = [
+    *_resources,
+    path("tasks/<uuid:task_id>/events", stream.task_events, name="events"),
+    path("schema", reference.SchemaView.as_view(), name="schema"),
+    path("docs", reference.docs, name="docs"),
+    re_path(r"^(?P<path>.*)$", catalogue.NothingHereView.as_view(), name="nothing"),
+]
+
+
+def documented_patterns() -> list[URLResolver]:
+    """Return the routes that the OpenAPI document describes, at their full address."""
+    return [path("runtime/", include((_resources, app_name)))]

@@ -198,7 +198,7 @@ def _rows(principal: Principal) -> QuerySet[Task]:
     )
 
 
-def _snapshot(row: Any) -> TaskSnapshot:  # noqa: ANN401 - a Task with the annotations of _rows
+def _snapshot(row: Any) -> TaskSnapshot:
     status = TaskStatus(row.status)
     approval = _approval(row.open_approvals)
     return TaskSnapshot(
@@ -247,7 +247,7 @@ def _checkpoint(row: Task) -> LastCheckpoint | None:
     return LastCheckpoint(row.checkpoint_seq, row.last_checkpoint_at)
 
 
-def _lease(row: Any) -> Lease | None:  # noqa: ANN401 - as _snapshot
+def _lease(row: Any) -> Lease | None:
     if row.lease_owner is None:
         return None
     host, pid = split_owner(row.lease_owner)

@@ -1,0 +1,99 @@
+"""Approvals: what waits, what exactly it is, and one person's decision."""
+
+from typing import ClassVar
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+from typing_extensions import override
+
+from tasks_app.admission.approvals import decide_approval
+from tasks_app.api.base import RuntimeView, answer
+from tasks_app.api.documented import documented
+from tasks_app.api.inputs import ApprovalListQuery, DecisionInput
+from tasks_app.api.outputs import ApprovalOut, ApprovalPage
+from tasks_app.queries import records
+
+_DECISION_CODES = (
+    "approval_self",
+    "approval_changed",
+    "approval_decided",
+    "approval_digest_required",
+    "version_required",
+)
+
+
+class ApprovalListView(RuntimeView):
+    """The inbox."""
+
+    capabilities: ClassVar = {"GET": "approvals:read"}
+    query_models: ClassVar = {"GET": ApprovalListQuery}
+
+    @documented(
+        "listApprovals", "List approvals", capability="approvals:read", query=ApprovalListQuery,
+        returns=ApprovalPage,
+    )  # fmt: skip
+    def get(self, request: Request) -> Response:
+        """Return approvals of one status, nearest deadline first."""
+        query = self.query_as(ApprovalListQuery)
+        with self.query_faults():
+            found = records.list_approvals(self.principal, query.status, query.cursor, query.limit)
+        return self.page(found, ApprovalOut.model_validate)
+
+
+class ApprovalObjectView(RuntimeView):
+    """A route below one approval."""
+
+    @override
+    def look_up(self) -> None:
+        """Refuse an approval that is not visible."""
+        records.get_approval(self.principal, self.kwargs["approval_id"])
+
+
+class ApprovalView(ApprovalObjectView):
+    """One approval."""
+
+    capabilities: ClassVar = {"GET": "approvals:read"}
+
+    @documented("getApproval", "Read an approval", capability="approvals:read",
+                returns=ApprovalOut)  # fmt: skip
+    def get(self, request: Request, approval_id: UUID) -> Response:
+        """Return the act with its arguments, its digest and the decisions so far."""
+        found = records.get_approval(self.principal, approval_id)
+        return answer(ApprovalOut.model_validate(found))
+
+
+class DecisionView(ApprovalObjectView):
+    """The decision on one approval."""
+
+    capabilities: ClassVar = {"POST": "approvals:decide"}
+
+    @documented(
+        "decideApproval",
+        "Approve or deny",
+        capability="approvals:decide",
+        body=DecisionInput,
+        returns=ApprovalOut,
+        codes=_DECISION_CODES,
+        example={
+            "decision": "approve",
+            "argsSha256": "0f4c…64 hexadecimal digits…",
+            "expectedVersion": 1,
+            "reason": "Read the report; the numbers are right.",
+        },
+    )
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        """Record the decision and return the approval as it stands then."""
+        body = self.body(DecisionInput)
+        decide_approval(
+            self.principal,
+            approval_id=approval_id,
+            decision=body.decision,
+            args_sha256=body.args_sha256 or "",
+            expected_version=body.expected_version,
+            reason=body.reason,
+            source="rest",
+            request_id=self.request_id,
+        )
+        found = records.get_approval(self.principal, approval_id)
+        return answer(ApprovalOut.model_validate(found))

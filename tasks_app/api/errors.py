@@ -1,0 +1,173 @@
+"""From stable error codes to HTTP: one table, one form (RFC 9457), for every REST route.
+
+docs/reference/errors.md explains each code; a test compares it with this table.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import InterfaceError, InternalError, OperationalError
+from django.http import Http404
+from pydantic.alias_generators import to_camel
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from tasks_app.domain.errors import CommandRejectedError, FieldProblem, RuntimeFault
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+# A URN, not an address: the reference is a page of the documentation, wherever that is hosted.
+TYPE_PREFIX = "urn:perdure:error:"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one code looks over HTTP."""
+
+    status: int
+    title: str
+
+
+KINDS: dict[str, Kind] = {
+    "unauthenticated": Kind(401, "No valid credential"),
+    "csrf_failed": Kind(403, "The request did not come from our own page"),
+    "capability_required": Kind(403, "Not allowed"),
+    "approval_self": Kind(403, "Nobody decides on their own request"),
+    "self_grant": Kind(403, "Nobody grants a role to themselves"),
+    "tenant_suspended": Kind(403, "The tenant is suspended"),
+    "not_found": Kind(404, "Not found"),
+    "method_not_allowed": Kind(405, "Method not allowed"),
+    "invalid_json": Kind(400, "The body is not acceptable JSON"),
+    "invalid_query": Kind(400, "The query is not acceptable"),
+    "reserved_key": Kind(400, "A fact that only the server states"),
+    "credential_in_url": Kind(400, "A credential in an address or body"),
+    "payload_too_large": Kind(413, "The body is too large"),
+    "unsupported_media_type": Kind(415, "The body must be application/json"),
+    "invalid_input": Kind(422, "The request does not fit"),
+    "unknown_workflow": Kind(422, "No such workflow"),
+    "version_required": Kind(428, "expectedVersion is missing"),
+    "version_conflict": Kind(409, "The task has moved on"),
+    "task_terminal": Kind(409, "The task has ended"),
+    "task_dead_lettered": Kind(409, "The task is held for an operator"),
+    "command_not_applicable": Kind(409, "The command cannot apply now"),
+    "no_open_question": Kind(409, "The task has asked nothing"),
+    "schema_mismatch": Kind(409, "The answer does not fit the question"),
+    "approval_changed": Kind(409, "What waits is not what was shown"),
+    "approval_decided": Kind(409, "The approval is decided already"),
+    "approval_digest_required": Kind(409, "The digest of what was shown is missing"),
+    "idempotency_mismatch": Kind(409, "The key stands for another request"),
+    "last_admin": Kind(409, "The last admin stays"),
+    "checkpoint_damaged": Kind(409, "The checkpoint cannot be trusted"),
+    "too_many_streams": Kind(429, "Too many open streams"),
+    "configuration_error": Kind(500, "The installation is set up wrongly"),
+    "internal_error": Kind(500, "Something went wrong"),
+    "unavailable": Kind(503, "The database does not answer"),
+}
+
+_RETRY_SECONDS = 5
+
+
+class HttpFaultError(RuntimeFault):
+    """A refusal that concerns the transport only; its code is given when it is raised."""
+
+    def __init__(
+        self, code: str, message: str, errors: tuple[FieldProblem, ...] = (), **fields: object
+    ) -> None:
+        super().__init__(message, **fields)
+        self.code = code
+        self.errors = errors
+
+
+def handle(error: Exception, context: Mapping[str, Any]) -> Response:
+    """Return the answer for anything that a view raised; never raises itself."""
+    request_id = getattr(context.get("view"), "request_id", "")
+    fault = _as_fault(error)
+    if fault is None:
+        logger.error("request.failed", exc_info=error, extra={"request_id": request_id})
+        fault = RuntimeFault("The request failed; nothing was promised. Try again later.")
+    body = problem(fault, request_id)
+    headers = _headers(error, fault)
+    return Response(body, status=body["status"], content_type=MEDIA_TYPE, headers=headers)
+
+
+def problem(fault: RuntimeFault, request_id: str) -> dict[str, Any]:
+    """Return the body that describes a fault."""
+    kind = kind_of(fault)
+    body: dict[str, Any] = {
+        "type": TYPE_PREFIX + fault.code,
+        "title": kind.title,
+        "status": kind.status,
+        "detail": fault.message,
+        "code": fault.code,
+        "requestId": request_id,
+    }
+    errors: tuple[FieldProblem, ...] = getattr(fault, "errors", ())
+    if errors:
+        body["errors"] = [
+            {"pointer": item.pointer, "code": item.code, "detail": item.detail} for item in errors
+        ]
+    for name, value in fault.fields.items():
+        key = to_camel(name)
+        body["currentStatus" if key == "status" else key] = _plain(value)
+    return body
+
+
+def kind_of(fault: RuntimeFault) -> Kind:
+    """Return how a fault looks; a code that the table lacks is a conflict or our own mistake."""
+    known = KINDS.get(fault.code)
+    if known is not None:
+        return known
+    if isinstance(fault, CommandRejectedError):
+        return KINDS["command_not_applicable"]
+    return KINDS["internal_error"]
+
+
+def _as_fault(error: Exception) -> RuntimeFault | None:
+    match error:
+        case RuntimeFault():
+            return error if error.code in KINDS or isinstance(error, CommandRejectedError) else None
+        case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
+            return HttpFaultError("unauthenticated", "No valid credential.")
+        case exceptions.MethodNotAllowed():
+            return HttpFaultError("method_not_allowed", "This address does not take this method.")
+        case exceptions.UnsupportedMediaType():
+            return HttpFaultError("unsupported_media_type", "Send the body as application/json.")
+        case exceptions.PermissionDenied():
+            return HttpFaultError("csrf_failed", "The request carries no valid CSRF token.")
+        case Http404() | exceptions.NotFound():
+            return HttpFaultError("not_found", "Not found.")
+        case OperationalError() | InterfaceError() | InternalError():
+            logger.error("request.unavailable", exc_info=error)
+            return HttpFaultError(
+                "unavailable",
+                "The database does not answer; nothing was changed.",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        case _:
+            return None
+
+
+def _headers(error: Exception, fault: RuntimeFault) -> dict[str, str]:
+    headers = {"Cache-Control": "no-store"}
+    if fault.code == "unauthenticated":
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, exceptions.MethodNotAllowed):
+        headers["Allow"] = ""
+    if fault.code == "unavailable":
+        headers["Retry-After"] = str(_RETRY_SECONDS)
+    return headers
+
+
+def _plain(value: object) -> object:
+    match value:
+        case UUID():
+            return str(value)
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case _:
+            return value

@@ -1,0 +1,119 @@
+"""What bodies and queries may hold: nothing else gets past the door."""
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import Field
+
+from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
+from tasks_app.api.base import Input, PageQuery
+from tasks_app.domain.states import TaskStatus
+from tasks_app.domain.steering import CommandType
+
+WholeNumber = Annotated[int, Field(strict=True)]
+Text = Annotated[str, Field(strict=True)]
+Reason = Annotated[
+    str,
+    Field(
+        strict=True,
+        min_length=1,
+        max_length=MAX_REASON_CHARACTERS,
+        description="Why; kept in the audit record.",
+    ),
+]
+ExpectedVersion = Annotated[
+    WholeNumber | None,
+    Field(ge=1, description="The version the caller saw. Missing: 428. Stale: 409."),
+]
+
+
+class CheckpointPolicyInput(Input):
+    """When checkpoints are written, whichever comes first."""
+
+    every_steps: WholeNumber | None = Field(None, ge=1, le=10_000)
+    max_seconds: WholeNumber | None = Field(None, ge=1, le=86_400)
+
+
+class ApprovalPolicyInput(Input):
+    """Acts that need a person's approval, besides those the workflow names itself."""
+
+    before: list[Annotated[Text, Field(min_length=1, max_length=128)]] = Field(
+        default_factory=list, max_length=50
+    )
+
+
+class TaskInput(Input):
+    """A task to start."""
+
+    workflow: Text = Field(min_length=1, max_length=100, description="A name of /workflows.")
+    goal: dict[str, Any] = Field(description="What to do; its schema is the workflow's.")
+    title: Text | None = Field(None, min_length=1, max_length=200)
+    priority: WholeNumber = Field(5, ge=0, le=9, description="0 first, 9 last.")
+    checkpoint_policy: CheckpointPolicyInput | None = None
+    approval_policy: ApprovalPolicyInput | None = None
+    thread_id: UUID | None = None
+
+
+class TaskListQuery(PageQuery):
+    """Which tasks to list; newest first."""
+
+    status: TaskStatus | None = None
+    workflow: str = Field("", max_length=100)
+    q: str = Field("", max_length=200, description="Part of the title, or the begin of an id.")
+
+
+class CommandInput(Input):
+    """An instruction to a live task; applied at a safe point."""
+
+    type: CommandType
+    command_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
+    payload: dict[str, Any] = Field(default_factory=dict)
+    expected_version: ExpectedVersion = None
+    reason: Reason
+
+
+class JournalQuery(PageQuery):
+    """Events after a sequence number."""
+
+    after: int = Field(0, ge=0, description="The last `seq` that the caller has.")
+
+
+class ApprovalListQuery(PageQuery):
+    """Which approvals to list; nearest deadline first."""
+
+    status: Literal[
+        "pending", "approved", "denied", "expired", "cancelled", "superseded", "consumed"
+    ] = "pending"
+
+
+class DecisionInput(Input):
+    """One person's answer to one approval, bound to what the person was shown."""
+
+    decision: Literal["approve", "deny"]
+    args_sha256: Text | None = Field(
+        None, max_length=64, description="The digest that was shown. Missing or other: 409."
+    )
+    expected_version: ExpectedVersion = None
+    reason: Reason
+
+
+class KeyInput(Input):
+    """An API key to make; it is never wider than its maker."""
+
+    name: Text = Field(min_length=1, max_length=100)
+    scopes: list[Text] = Field(min_length=1, max_length=40)
+    days: WholeNumber = Field(DEFAULT_DAYS, ge=1, le=MAX_DAYS)
+    allowed_cidrs: list[Text] = Field(default_factory=list, max_length=20)
+    owner_agent: UUID | None = Field(None, description="An agent that acts for you by this key.")
+
+
+class RotateInput(Input):
+    """How long the new key lives."""
+
+    days: WholeNumber = Field(DEFAULT_DAYS, ge=1, le=MAX_DAYS)
+
+
+class ReasonInput(Input):
+    """An act that only needs a reason."""
+
+    reason: Reason

@@ -1,0 +1,82 @@
+"""Keys that only the server may state (security S34): one list for REST, MCP and admin.
+
+Compared in any letter case and with `-`, `_` or nothing between the words, at any depth.
+"""
+
+from collections.abc import Iterator
+
+from tasks_app.domain.errors import FieldProblem, ReservedKeyError
+
+RESERVED_KEYS = frozenset(
+    {
+        "tenant",
+        "tenant_id",
+        "user_id",
+        "owner_id",
+        "initiator",
+        "initiator_id",
+        "principal",
+        "agent_id",
+        "agent_version",
+        "api_key_id",
+        "is_internal",
+        "is_staff",
+        "is_superuser",
+        "approved",
+        "approved_by",
+        "capabilities",
+        "permissions",
+        "grants",
+        "tool_grants",
+        "policy_version",
+        "provenance",
+        "state_version",
+        "lease_owner",
+        "fence",
+        "run_id",
+        "trace_id",
+        "server_context",
+    }
+)
+
+_PLAIN = frozenset(key.replace("_", "") for key in RESERVED_KEYS)
+
+
+def is_reserved(key: str) -> bool:
+    """Tell whether a key names a fact of the server."""
+    return key.startswith("__") or key.lower().replace("_", "").replace("-", "") in _PLAIN
+
+
+def refuse_reserved(value: object) -> None:
+    """Refuse a JSON value that names a fact of the server anywhere.
+
+    Works without recursion, so that depth costs nothing.
+
+    Raises:
+        ReservedKeyError: with a pointer to each such key, at most 20 of them.
+    """
+    found = [
+        FieldProblem(pointer, "reserved_key", "Only the server states this.")
+        for pointer, _ in zip(_reserved_pointers(value), range(20), strict=False)
+    ]
+    if found:
+        raise ReservedKeyError("The request states a fact that only the server knows.", found)
+
+
+def _reserved_pointers(value: object) -> Iterator[str]:
+    pending: list[tuple[object, str]] = [(value, "")]
+    while pending:
+        item, pointer = pending.pop()
+        if isinstance(item, dict):
+            for key, child in item.items():
+                place = f"{pointer}/{escaped(key)}"
+                if is_reserved(key):
+                    yield place
+                pending.append((child, place))
+        elif isinstance(item, list):
+            pending.extend((child, f"{pointer}/{index}") for index, child in enumerate(item))
+
+
+def escaped(key: str) -> str:
+    """Return a key as one token of a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
