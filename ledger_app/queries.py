@@ -1,11 +1,11 @@
 """Every read that leaves the ledger: frozen dataclasses, always within one tenant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, Sum
+from django.db.models import Count, QuerySet, Sum
 
 from ledger_app.domain.effects import EffectKind, EffectState
 from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
@@ -44,6 +44,17 @@ class EffectRow:
         by_name["kind"] = EffectKind(str(by_name["kind"]))
         by_name["state"] = EffectState(str(by_name["state"]))
         return cls(**by_name)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectSummary:
+    """One act without its request and response, which may be large."""
+
+    id: int
+    key: str
+    tool: str
+    target: str
+    state: EffectState
 
 
 EFFECT_FIELDS = tuple(field.name for field in fields(EffectRow))
@@ -99,10 +110,39 @@ def find_effect(*, tenant_id: UUID, key: str) -> EffectRow | None:
 def list_effects(
     *, tenant_id: UUID, task_id: UUID, after_id: int = 0, limit: int = PAGE_LIMIT
 ) -> list[EffectRow]:
-    """Return effects of one task, oldest first; go on with the last id as `after_id`."""
+    """Return one page of a task's effects, oldest first; go on with the last id as `after_id`."""
     rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id, id__gt=after_id)
     found = rows.order_by("id").values_list(*EFFECT_FIELDS)[: min(limit, PAGE_LIMIT)]
     return [EffectRow.from_columns(values) for values in found]
+
+
+def iterate_effect_summaries(
+    *, tenant_id: UUID, task_id: UUID, states: Collection[EffectState] = ()
+) -> Iterator[EffectSummary]:
+    """Yield every effect of one task, oldest first, in pages; only in some states if given."""
+    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+    if states:
+        rows = rows.filter(state__in=[state.value for state in states])
+    after_id = 0
+    while page := _summaries(rows.filter(id__gt=after_id).order_by("id")[:PAGE_LIMIT]):
+        yield from page
+        after_id = page[-1].id
+
+
+def list_newest_effect_summaries(
+    *, tenant_id: UUID, task_id: UUID, limit: int
+) -> list[EffectSummary]:
+    """Return the newest effects of one task, oldest of them first."""
+    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+    return _summaries(rows.order_by("-id")[: min(limit, PAGE_LIMIT)])[::-1]
+
+
+def _summaries(rows: QuerySet[Effect]) -> list[EffectSummary]:
+    found = rows.values_list("id", "key", "tool", "target", "state")
+    return [
+        EffectSummary(number, key, tool, target, EffectState(state))
+        for number, key, tool, target, state in found
+    ]
 
 
 def list_open_effects(

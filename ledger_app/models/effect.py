@@ -72,7 +72,7 @@ class Effect(models.Model):
             ),
         ]
         indexes: ClassVar = [
-            # queries.list_effects: the effects of one task, oldest first.
+            # queries.list_effects and the summaries: the effects of one task in order.
             models.Index(fields=["task_id", "id"], name="effect_task_idx"),
             # queries.list_open_effects: what is begun or in doubt in one tenant, oldest first.
             models.Index(

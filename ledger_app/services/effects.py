@@ -223,6 +223,33 @@ def mark_in_doubt(
     )
 
 
+def doubt_open(
+    *, tenant_id: UUID, task_id: UUID, reason: str, actor: str = ENGINE
+) -> list[EffectRow]:
+    """Put every effect of a task that is still begun in doubt: the task ends, nobody will settle it.
+
+    Called before the receipt, so that the receipt tells the truth. The fence of an effect stays;
+    the caller holds the task, and no other worker can begin anything meanwhile.
+
+    Transaction: the caller's. Locks: each effect in turn, by ascending key, and the audit stream.
+    """
+    open_rows = Effect.objects.filter(
+        tenant_id=tenant_id, task_id=task_id, state=EffectState.BEGUN.value
+    )
+    return [
+        mark_in_doubt(
+            tenant_id=tenant_id,
+            task_id=task_id,
+            key=key,
+            fence=fence,
+            error={"code": "task_ended", "message": reason},
+            actor=actor,
+            reason=reason,
+        )
+        for key, fence in open_rows.order_by("key").values_list("key", "fence")
+    ]
+
+
 def _storable(response: object) -> object:
     try:
         storable_text(response)

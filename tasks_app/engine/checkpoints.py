@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from ledger_app.queries import list_effects
+from ledger_app.queries import list_newest_effect_summaries
 from tasks_app.domain.checkpoint import MAX_BYTES, CheckpointDocument, digest, parse
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.engine.lease import ClaimedTask
@@ -33,7 +33,7 @@ def build(
         .order_by("-created_at")
         .values("id", "name", "sha256")[:_NEWEST]
     )
-    effects = list_effects(tenant_id=task.tenant_id, task_id=task.id)[-_NEWEST:]
+    effects = list_newest_effect_summaries(tenant_id=task.tenant_id, task_id=task.id, limit=_NEWEST)
     document = CheckpointDocument(
         task_id=str(task.id),
         checkpoint_seq=task.checkpoint_seq + 1,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from ledger_app.queries import list_effects
-from ledger_app.services import receipts
+from ledger_app.queries import iterate_effect_summaries
+from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.domain.states import TaskStatus
@@ -105,7 +105,11 @@ def close(
 
 
 def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:
-    """Store what the task delivered and did; the first receipt stands."""
+    """Store what the task delivered and did; the first receipt stands.
+
+    A call that was begun and never settled is put in doubt first: the task ends without it.
+    """
+    effects.doubt_open(tenant_id=tenant_id, task_id=task_id, reason=f"the task ended: {outcome}")
     artifacts = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
     items: list[receipts.DeliveredItem] = [
         {
@@ -116,12 +120,12 @@ def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:
         }
         for row in artifacts.order_by("name", "sha256")
     ]
-    effects: list[receipts.EffectFact] = [
+    acts: list[receipts.EffectFact] = [
         {"key": row.key, "tool": row.tool, "target": row.target, "state": row.state.value}
-        for row in list_effects(tenant_id=tenant_id, task_id=task_id)
+        for row in iterate_effect_summaries(tenant_id=tenant_id, task_id=task_id)
     ]
     return receipts.put(
-        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=effects
+        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=acts
     ).id
 
 

@@ -1,7 +1,7 @@
 """The audited record of a recovery: what it continued from, and with which evidence (E-section 7)."""
 
 from ledger_app.domain.effects import EffectState
-from ledger_app.queries import list_effects
+from ledger_app.queries import iterate_effect_summaries
 from ledger_app.services import audit
 from tasks_app.domain.checkpoint import CheckpointDocument, digest
 from tasks_app.engine import transitions
@@ -17,8 +17,9 @@ def write(session: SliceSession, document: CheckpointDocument | None) -> None:
     task = session.task
     begun = [
         effect.key
-        for effect in list_effects(tenant_id=task.tenant_id, task_id=task.id)
-        if effect.state is EffectState.BEGUN
+        for effect in iterate_effect_summaries(
+            tenant_id=task.tenant_id, task_id=task.id, states=[EffectState.BEGUN]
+        )
     ]
     with session.owned():
         transitions.append_event(

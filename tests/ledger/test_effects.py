@@ -23,8 +23,10 @@ from ledger_app.models import Effect
 from ledger_app.queries import (
     count_effects,
     find_effect,
+    iterate_effect_summaries,
     list_audit_entries,
     list_effects,
+    list_newest_effect_summaries,
     list_open_effects,
 )
 from ledger_app.services import audit, effects
@@ -324,6 +326,43 @@ def test_lists_are_paged_and_within_one_tenant(
     assert count_effects(**owner) == {EffectState.SUCCEEDED: 1, EffectState.BEGUN: 2}
     assert list_effects(tenant_id=other.tenant_id, task_id=subject.task_id) == []
     assert list_open_effects(tenant_id=other.tenant_id) == []
+
+
+def test_summaries_page_through_every_effect(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    """Nothing is cut off at the size of a page, and large responses are not read."""
+    monkeypatch.setattr("ledger_app.queries.PAGE_LIMIT", 2)
+    for n in range(5):
+        subject.begin(key=f"k{n}", step_key=f"s{n}")
+    effects.succeed(**{**subject.settle, "key": "k1"}, fence=1, response="x" * 1000)
+    owner: dict[str, Any] = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
+    with django_assert_num_queries(4):
+        keys = [row.key for row in iterate_effect_summaries(**owner)]
+    assert keys == ["k0", "k1", "k2", "k3", "k4"]
+    done = list(iterate_effect_summaries(**owner, states=[EffectState.SUCCEEDED]))
+    assert [(row.key, row.state) for row in done] == [("k1", EffectState.SUCCEEDED)]
+    assert [row.key for row in list_newest_effect_summaries(**owner, limit=2)] == ["k3", "k4"]
+
+
+def test_open_effects_of_an_ending_task_are_put_in_doubt(subject: Subject) -> None:
+    """Whoever ends a task says that a call may still be under way; settled acts stay."""
+    for n in range(3):
+        subject.begin(key=f"k{n}", step_key=f"s{n}", fence=n)
+    effects.succeed(**{**subject.settle, "key": "k0"}, fence=0, response=None)
+    rows = effects.doubt_open(
+        tenant_id=subject.tenant_id, task_id=subject.task_id, reason="cancelled", actor="user:7"
+    )
+    assert [(row.key, row.state, row.fence) for row in rows] == [
+        ("k1", "in_doubt", 1),
+        ("k2", "in_doubt", 2),
+    ]
+    assert actions(subject)[-2:] == ["effect.in_doubt"] * 2
+    again = effects.doubt_open(
+        tenant_id=subject.tenant_id, task_id=subject.task_id, reason="cancelled"
+    )
+    assert again == []
+    assert audit.verify(subject.stream).ok
 
 
 @pytest.mark.django_db(transaction=True)
