@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.vary import vary_on_headers
 
-from tasks_app.dashboard.context import find_principal
+from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import (
     InvalidInputError,
     NotAllowedError,

@@ -7,7 +7,8 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from tasks_app.admission.principal import list_tenants
-from tasks_app.dashboard.context import TENANT_KEY, THEME_COOKIE
+from tasks_app.admission.session import TENANT_KEY
+from tasks_app.dashboard.context import THEME_COOKIE
 
 _YEAR_SECONDS = 365 * 24 * 3600
 

@@ -24,6 +24,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.queries import details, listing
+from tasks_app.templatetags import acts
 from tasks_app.templatetags.dashboard import has_odd
 
 _READ_SALT = "dashboard.approval.read"
@@ -137,7 +138,10 @@ def _inbox_context(request: HttpRequest, principal: Principal) -> dict[str, Any]
         "tabs": [
             {"name": name, "label": labels[name]} for name in _TABS if can_decide or name != "mine"
         ],
-        "approvals": listing.list_approvals(principal, tab),
+        "approvals": [
+            {"row": row, "act": acts.describe(row.workflow, row.tool, row.arguments)}
+            for row in listing.list_approvals(principal, tab)
+        ],
     }
 
 
@@ -145,7 +149,8 @@ def _page_context(principal: Principal, page: details.ApprovalPage) -> dict[str,
     text = _as_text(page)
     return {
         "item": page,
-        "odd": has_odd(text) or has_odd(page.target),
+        "act": acts.describe(page.workflow, page.tool, page.arguments),
+        "odd": has_odd(text) or has_odd(page.tool),
         "read": signing.dumps(text, salt=_READ_SALT, compress=True)
         if len(text) <= _READ_MAX
         else "",
@@ -164,5 +169,6 @@ def _denied_because(principal: Principal, page: details.ApprovalPage) -> str:
 
 
 def _as_text(page: details.ApprovalPage) -> str:
-    facts = {argument.name: argument.value for argument in page.arguments}
+    act = acts.describe(page.workflow, page.tool, page.arguments)
+    facts = {argument.name: argument.value for argument in act.arguments}
     return json.dumps(facts, ensure_ascii=False, indent=2, sort_keys=True, default=str)

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods
 
-from tasks_app.admission import tasks
+from tasks_app.admission.tasks import admit_task
 from tasks_app.dashboard import forms
 from tasks_app.dashboard.access import needs
 from tasks_app.dashboard.steering import http_status, read_whole
@@ -67,7 +67,7 @@ def _admit(
     if problems or priority is None:
         text = _("Some fields need another look. Nothing was stored.")
         raise InvalidInputError(text, problems)
-    admitted = tasks.admit_task(
+    admitted = admit_task(
         principal,
         workflow=flow.name,
         goal=read.goal,

@@ -195,9 +195,11 @@ def _refused(
     head = get_head(principal, task_id)
     form = _kept(request.POST, head, fault)
     if isinstance(fault, VersionConflictError):
-        note: dict[str, object] = {"conflict": conflict_of(request.POST, head)}
-    else:
+        note: dict[str, object] = {"conflict": conflict_of(request.POST, head, fault)}
+    elif not form.errors:
         note = {"problem": fault.message}
+    else:
+        note = {"problem": _("Some fields need another look. Nothing was sent.")}
     return _answer(request, principal, head, form=form, status=http_status(fault), **note)
 
 
@@ -217,13 +219,15 @@ def _answer(
     return render(request, "dashboard/task.html", whole, status=status)
 
 
-def conflict_of(posted: QueryDict, head: Head) -> Conflict:
+def conflict_of(posted: QueryDict, head: Head, fault: VersionConflictError) -> Conflict:
     """Return what a version conflict says to the person."""
+    who, what = fault.fields.get("changedBy"), str(fault.fields.get("change", ""))
+    moved = f"{who}: {words.COMMANDS.get(what, what)}. {fault.fields.get('changeReason', '')}"
     return Conflict(
         old=posted.get("expected_version", ""),
         new=head.snap.state_version,
         word=str(words.look("task", head.snap.status).word),
-        moved=head.moved,
+        moved=moved if who else "",
     )
 
 
@@ -312,7 +316,7 @@ def _goal_again(
 ) -> HttpResponse:
     """Show the goal's form with what was typed, and why nothing was sent."""
     problems = fault.errors if isinstance(fault, InvalidInputError) else ()
-    conflict = isinstance(fault, VersionConflictError)
+    conflict = fault if isinstance(fault, VersionConflictError) else None
     fields = forms.build_fields(schema, read.goal, problems)
     posted = request.POST
     adopt = posted.get("adopt", "")
@@ -327,8 +331,8 @@ def _goal_again(
     )
     context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form}
     context["base"] = posted.get("base", "") or _signed_goal(head)
-    if conflict:
-        context["conflict"] = conflict_of(posted, head)
+    if conflict is not None:
+        context["conflict"] = conflict_of(posted, head, conflict)
     status = 200 if fault is None else http_status(fault)
     return render(request, "dashboard/goal.html", context, status=status)
 

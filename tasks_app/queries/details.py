@@ -202,20 +202,6 @@ class DecisionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ArgumentRow:
-    """One argument of the act; a long one is folded, never cut."""
-
-    name: str
-    value: Any
-    length: int
-
-    @property
-    def long(self) -> bool:
-        """Tell whether the page folds it."""
-        return self.length > 1500
-
-
-@dataclass(frozen=True, slots=True)
 class ApprovalPage:
     """Everything a person needs to decide one act."""
 
@@ -223,9 +209,7 @@ class ApprovalPage:
     version: int
     status: str
     tool: str
-    target: str
-    words: str
-    arguments: tuple[ArgumentRow, ...]
+    arguments: Mapping[str, Any]
     args_sha256: str
     shown: tuple[tuple[str, Any], ...]
     artifacts: tuple[ArtifactRow, ...]
@@ -238,6 +222,7 @@ class ApprovalPage:
     task_id: UUID
     task_title: str
     task_status: str
+    workflow: str
     initiator_id: int
     initiator: str
     agent: str
@@ -468,12 +453,20 @@ def _item_count(result: Any) -> int | None:  # noqa: ANN401 - stored JSON
     return None
 
 
-def _checkpoint_row(row: Checkpoint) -> CheckpointRow:
-    text = row.document.encode()
+def is_verified(row: Checkpoint) -> bool:
+    """Tell whether a checkpoint's text still has its stored digest."""
+    return sha256(row.document.encode()).hexdigest() == row.sha256
+
+
+def read_document(text: str) -> Any:  # noqa: ANN401 - stored JSON
+    """Return a checkpoint's document for reading; damaged text stays text."""
     try:
-        document = json.loads(row.document)
+        return json.loads(text)
     except ValueError:
-        document = row.document
+        return text
+
+
+def _checkpoint_row(row: Checkpoint) -> CheckpointRow:
     return CheckpointRow(
         seq=row.seq,
         schema_version=row.schema_version,
@@ -482,9 +475,9 @@ def _checkpoint_row(row: Checkpoint) -> CheckpointRow:
         reason=row.reason,
         fence=row.fence,
         sha256=row.sha256,
-        verified=sha256(text).hexdigest() == row.sha256,
-        size_bytes=len(text),
-        document=document,
+        verified=is_verified(row),
+        size_bytes=len(row.document.encode()),
+        document=read_document(row.document),
         created_at=row.created_at,
     )
 
@@ -516,16 +509,13 @@ def _audit_line(row: ledger.AuditRow) -> AuditLine:
 def _approval_page(
     row: Approval, *, decisions: tuple[DecisionRow, ...], artifacts: tuple[ArtifactRow, ...]
 ) -> ApprovalPage:
-    display = dict(row.display)
-    show = display.get("show")
+    show = row.display.get("show")
     return ApprovalPage(
         id=row.pk,
         version=row.version,
         status=row.status,
         tool=row.tool,
-        target=str(display.get("target") or ""),
-        words=str(display.get("title") or ""),
-        arguments=_arguments(row.arguments),
+        arguments=row.arguments,
         args_sha256=row.args_sha256,
         shown=tuple(_pairs(show)) if show is not None else (),
         artifacts=artifacts,
@@ -538,17 +528,11 @@ def _approval_page(
         task_id=row.task_id,
         task_title=row.task.title,
         task_status=row.task.status,
+        workflow=row.task.workflow,
         initiator_id=row.task.initiator_id,
         initiator=row.task.initiator.get_username(),
         agent=row.task.agent.name,
         decisions=decisions,
-    )
-
-
-def _arguments(stored: Any) -> tuple[ArgumentRow, ...]:  # noqa: ANN401 - stored JSON
-    return tuple(
-        ArgumentRow(name, value, len(json.dumps(value, ensure_ascii=False)))
-        for name, value in _pairs(stored)
     )
 
 

@@ -10,10 +10,13 @@ from uuid import UUID
 
 from django.core import signing
 from django.db.models import Count, Q
+from django.db.models.functions import Now
 
+from ledger_app import queries as ledger
+from ledger_app.domain.effects import EffectState
 from tasks_app.domain.errors import InvalidInputError
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus
 from tasks_app.models import Approval, Task
 from tasks_app.queries.snapshot import progress_of
 
@@ -71,14 +74,25 @@ class ApprovalRow:
 
     id: UUID
     tool: str
-    target: str
+    arguments: Any
     status: str
     task_id: UUID
     task_title: str
+    workflow: str
     initiator: str
     own: bool
     created_at: datetime
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """How many things of a tenant need a person."""
+
+    approvals: int
+    dead_letters: int
+    effects_in_doubt: int
+    expired_leases: int
 
 
 def list_tasks(
@@ -135,12 +149,33 @@ def list_approvals(
     return [_approval_row(approval, principal) for approval in rows[:limit]]
 
 
+def list_task_approvals(principal: Principal, task_id: UUID) -> list[ApprovalRow]:
+    """Return the approvals of one task, newest first."""
+    rows = Approval.objects.visible_to(principal).filter(task_id=task_id)
+    rows = rows.select_related("task__initiator").order_by("-created_at")
+    return [_approval_row(approval, principal) for approval in rows[:MAX_PAGE_SIZE]]
+
+
 def count_waiting(principal: Principal) -> int:
     """Return how many approvals wait for this very person."""
     if not principal.can("approvals:decide"):
         return 0
     rows = Approval.objects.visible_to(principal).filter(status="pending")
     return int(_decidable(rows, principal).count())
+
+
+def count_needs(principal: Principal) -> Needs:
+    """Return how many visible things need a person."""
+    tasks = Task.objects.visible_to(principal)
+    approvals = Approval.objects.visible_to(principal).filter(status="pending")
+    doubtful = ledger.list_open_effects(tenant_id=principal.tenant_id)
+    seen = principal.can("ledger:read") and not principal.sees_only_own("ledger:read")
+    return Needs(
+        approvals=approvals.count(),
+        dead_letters=tasks.filter(status=TaskStatus.DEAD_LETTERED).count(),
+        effects_in_doubt=sum(e.state == EffectState.IN_DOUBT for e in doubtful) if seen else 0,
+        expired_leases=tasks.filter(status__in=LEASED, lease_expires_at__lt=Now()).count(),
+    )
 
 
 def next_waiting(principal: Principal, *, after: UUID) -> UUID | None:
@@ -205,10 +240,11 @@ def _approval_row(approval: Approval, principal: Principal) -> ApprovalRow:
     return ApprovalRow(
         id=approval.pk,
         tool=approval.tool,
-        target=str(approval.display.get("target", "")),
+        arguments=approval.arguments,
         status=approval.status,
         task_id=approval.task_id,
         task_title=approval.task.title,
+        workflow=approval.task.workflow,
         initiator=approval.task.initiator.get_username(),
         own=approval.task.initiator_id == principal.user_id,
         created_at=approval.created_at,

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from django import template
+from django.db.models import Model
+from django.db.models.options import Options
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import conditional_escape, format_html
@@ -40,6 +42,12 @@ def pill(kind: str, value: str, *, cancelling: bool = False) -> SafeString:
     """Return a state as icon, word and colour; `kind` names the vocabulary."""
     look = words.CANCELLING if cancelling else words.look(kind, str(value))
     return format_html('<span class="pill t-{}">{}{}</span>', look.tone, icon(look.icon), look.word)
+
+
+@register.filter
+def rt_changelist(options: "Options[Model]") -> str:
+    """Return the route of a model's admin list."""
+    return f"admin:{options.app_label}_{options.model_name}_changelist"
 
 
 @register.filter
@@ -171,12 +179,18 @@ def number(value: float | None) -> str:
 def visible(value: object) -> SafeString:
     """Return untrusted text as text: escaped, with hidden and reordering characters shown."""
     parts = (
-        format_html('<span class="odd" title="{}">U+{:04X}</span>', _("invisible"), ord(char))
+        format_html('<span class="odd" title="{}">U+{}</span>', _("invisible"), f"{ord(char):04X}")
         if odd
         else conditional_escape(char)
         for char, odd in _runs(str(value))
     )
     return mark_safe("".join(parts))  # noqa: S308 - every part is escaped above
+
+
+@register.filter
+def plain(value: object) -> str:
+    """Return untrusted text for places that hold no markup, hidden characters replaced."""
+    return "".join("\ufffd" if is_odd(char) else char for char in str(value))
 
 
 @register.filter

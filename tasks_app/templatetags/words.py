@@ -1,16 +1,19 @@
 """The word, icon and colour of every state a page can show. Never colour alone."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from django.utils.functional import _StrPromise
 from django.utils.translation import gettext_lazy as _
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """How one state appears."""
 
-    word: str | _StrPromise
+    word: "str | _StrPromise"
     icon: str
     tone: str
 
@@ -77,7 +80,7 @@ LOOKS: dict[str, dict[str, Look]] = {
 }
 
 
-COMMANDS: dict[str, str | _StrPromise] = {
+COMMANDS: "dict[str, str | _StrPromise]" = {
     "pause": _("Pause"),
     "resume": _("Resume"),
     "cancel": _("Cancel"),
@@ -86,7 +89,7 @@ COMMANDS: dict[str, str | _StrPromise] = {
     "set_priority": _("Priority"),
 }
 
-STEP_KINDS: dict[str, str | _StrPromise] = {
+STEP_KINDS: "dict[str, str | _StrPromise]" = {
     "step": _("step"),
     "map": _("for every item"),
     "approval": _("asks a person"),

@@ -1,0 +1,189 @@
+"""Read-only admin pages, scoped to the staff user's tenant, and the panel through which they act.
+
+Who sees a row is decided by the tenant membership of the staff user, as on every other page. A
+superuser without a membership sees nothing of a tenant. Django's own permissions are not asked.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from typing_extensions import override
+
+from tasks_app.admission.session import find_principal
+from tasks_app.domain.errors import RuntimeFault, VersionConflictError
+from tasks_app.domain.principal import Principal
+from tasks_app.templatetags.dashboard import pretty
+
+if TYPE_CHECKING:
+    # Django's classes take no type argument at run time.
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A read-only table below the fields of a page."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class PanelAct:
+    """One button of the act panel; `denied` names the capability that is missing."""
+
+    value: str
+    label: str
+    danger: bool = False
+    denied: str = ""
+    input: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActPanel:
+    """The form above the fields: hidden values that bind it, a reason, buttons."""
+
+    url: str
+    hidden: dict[str, object]
+    acts: Sequence[PanelAct]
+    button: str
+    note: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """A model's pages without add, change and delete; rows of the active tenant only."""
+
+    capability = "tasks:read"
+    actions: Any = None
+    list_per_page = 50
+    show_full_result_count = False
+    change_form_template = "admin/rt/change_form.html"
+    list_select_related: ClassVar[Any] = False
+
+    # --- who sees what --------------------------------------------------------------------
+    @override
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return what the staff user's membership shows; nothing without one."""
+        principal = find_principal(request)
+        if principal is None:
+            return no_rows(self.model)
+        rows = self.visible_rows(principal)
+        ordering = self.get_ordering(request)
+        return rows.order_by(*ordering) if ordering else rows
+
+    def visible_rows(self, principal: Principal) -> QuerySet[Any]:
+        """Return the rows that the principal may see."""
+        manager: Any = self.model._default_manager  # noqa: SLF001 - Django's name
+        return cast("QuerySet[Any]", manager.visible_to(principal))
+
+    @override
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return self.has_view_permission(request)
+
+    @override
+    def has_view_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
+        principal = find_principal(request)
+        return principal is not None and principal.can(self.capability)
+
+    @override
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    @override
+    def has_change_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
+        return False
+
+    @override
+    def has_delete_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
+        return False
+
+    # --- what a page shows ----------------------------------------------------------------
+    def panels(self, principal: Principal, obj: Any) -> list[Panel]:
+        """Return the tables below the fields."""
+        return []
+
+    def act_panel(self, principal: Principal, obj: Any) -> ActPanel | None:
+        """Return the form above the fields; None when nothing can be done."""
+        return None
+
+    def heading(self, obj: Any) -> str:
+        """Return what the page is about, in words."""
+        return f"{self.opts.verbose_name} {obj.pk}"
+
+    @override
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any | None = None,
+    ) -> HttpResponse:
+        principal = find_principal(request)
+        if obj is not None and principal is not None:
+            context |= {
+                "title": self.heading(obj),
+                "subtitle": None,
+                "rt_panels": self.panels(principal, obj),
+                "rt_act": self.act_panel(principal, obj),
+                "show_save": False,
+                "show_save_and_continue": False,
+            }
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    # --- acting ---------------------------------------------------------------------------
+    def told(self, request: HttpRequest, obj: Any, text: str) -> None:
+        """Say that an act was accepted, and put it into the row's History."""
+        messages.success(request, text)
+        LogEntry.objects.create(
+            user=cast("User", request.user),
+            content_type_id=ContentType.objects.get_for_model(self.model).pk,
+            object_id=str(obj.pk),
+            object_repr=self.heading(obj)[:200],
+            action_flag=CHANGE,
+            change_message=text,
+        )
+
+    def back(self, obj: Any) -> HttpResponseRedirect:
+        """Lead to the row's page."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return HttpResponseRedirect(reverse(name, args=[obj.pk]))
+
+
+def no_rows(model: Any) -> QuerySet[Any]:
+    """Return the empty list of a model's rows."""
+    return cast("QuerySet[Any]", model._base_manager.none())  # noqa: SLF001 - Django's name
+
+
+def refusal_text(fault: RuntimeFault, sent_version: object = "") -> str:
+    """Return what the admin says about a refusal: always that nothing changed."""
+    if isinstance(fault, VersionConflictError):
+        text = _("Nothing was changed: you acted on version %(old)s, the task is at %(new)s.")
+        return text % {"old": sent_version, "new": fault.fields.get("currentVersion", "?")}
+    details = "; ".join(p.detail for p in getattr(fault, "errors", ()))
+    return _("Nothing was changed: %(why)s") % {"why": details or fault.message}
+
+
+def link(model: str, pk: object, text: object) -> SafeString:
+    """Return a link to another row's page."""
+    return format_html('<a href="{}">{}</a>', reverse(f"admin:{model}_change", args=[pk]), text)
+
+
+def json_block(value: object) -> SafeString:
+    """Return JSON for reading in a page."""
+    return format_html('<pre class="rt-json" dir="auto">{}</pre>', pretty(value))

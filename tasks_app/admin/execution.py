@@ -1,0 +1,200 @@
+"""Admin pages of what execution leaves behind: threads, steps, slices, checkpoints, outputs."""
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from typing_extensions import override
+
+from tasks_app.admin.base import Panel, ReadOnlyAdmin, json_block, link
+from tasks_app.domain.principal import Principal
+from tasks_app.models import (
+    Artifact,
+    Attempt,
+    Checkpoint,
+    Event,
+    Outbox,
+    Slice,
+    Step,
+    Task,
+    Thread,
+)
+from tasks_app.queries import details
+from tasks_app.templatetags.dashboard import pill, short, size
+
+
+class OfTask(ReadOnlyAdmin):
+    """Pages of rows that belong to a task."""
+
+    list_select_related: ClassVar[Any] = ("task",)
+
+    @admin.display(description=gettext_lazy("task"))
+    def task_link(self, obj: Any) -> SafeString:
+        return link("tasks_app_task", obj.task_id, obj.task.title)
+
+
+@admin.register(Thread)
+class ThreadAdmin(ReadOnlyAdmin):
+    """Threads of a tenant."""
+
+    list_display = ("key", "owner", "updated_at")
+    list_select_related = ("owner",)
+    search_fields = ("key", "id__startswith")
+    ordering = ("-updated_at",)
+    fields = readonly_fields = ("id", "key", "owner", "metadata_shown", "created_at", "updated_at")
+
+    @admin.display(description=gettext_lazy("metadata"))
+    def metadata_shown(self, obj: Thread) -> SafeString:
+        return json_block(obj.metadata)
+
+    @override
+    def panels(self, principal: Principal, obj: Thread) -> list[Panel]:
+        tasks = Task.objects.visible_to(principal).filter(thread_id=obj.pk).order_by("-created_at")
+        rows = [
+            (link("tasks_app_task", task.pk, task.title), pill("task", task.status), short(task.pk))
+            for task in tasks[:50]
+        ]
+        return [Panel(_("Tasks"), (_("Title"), _("State"), _("Id")), rows)]
+
+
+@admin.register(Step)
+class StepAdmin(OfTask):
+    """Steps of plans."""
+
+    list_display = ("key", "task_link", "state", "attempts", "started_at", "finished_at")
+    list_filter = ("status", "kind")
+    search_fields = ("key", "task__id__startswith")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "key", "kind", "method", "state", "attempts", "plan_version", "retired_in",
+        "next_item", "items_failed", "started_at", "finished_at", "arguments_shown",
+        "error_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("state"), ordering="status")
+    def state(self, obj: Step) -> SafeString:
+        return pill("step", obj.status)
+
+    @admin.display(description=gettext_lazy("arguments"))
+    def arguments_shown(self, obj: Step) -> SafeString:
+        return json_block(obj.arguments)
+
+    @admin.display(description=gettext_lazy("error"))
+    def error_shown(self, obj: Step) -> SafeString | str:
+        return json_block(obj.error) if obj.error else "–"
+
+
+@admin.register(Attempt)
+class AttemptAdmin(OfTask):
+    """Tries that did not succeed."""
+
+    list_display = ("step_key", "number", "task_link", "fence", "ended_at", "retry_at")
+    list_select_related = ("task", "step")
+    search_fields = ("step__key", "task__id__startswith")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "step_key", "number", "fence", "started_at", "ended_at", "retry_at",
+        "error_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("step"))
+    def step_key(self, obj: Attempt) -> str:
+        return obj.step.key
+
+    @admin.display(description=gettext_lazy("error"))
+    def error_shown(self, obj: Attempt) -> SafeString:
+        return json_block(obj.error)
+
+
+@admin.register(Slice)
+class SliceAdmin(OfTask):
+    """What each delivery executed."""
+
+    list_display = ("fence", "task_link", "worker", "started_at", "ended_at", "outcome")
+    list_filter = ("outcome", "recovered")
+    search_fields = ("task__id__startswith", "worker")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "fence", "worker", "recovered", "outcome", "steps", "started_at", "ended_at",
+    )  # fmt: skip
+
+
+@admin.register(Checkpoint)
+class CheckpointAdmin(OfTask):
+    """Checkpoints; the checksum is verified when a page is shown."""
+
+    list_display = ("number", "task_link", "next_step", "schema_version", "reason", "created_at")
+    list_filter = ("schema_version", "reason")
+    search_fields = ("task__id__startswith",)
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "seq", "next_step", "plan_version", "schema_version", "reason", "fence",
+        "sha256", "verified", "created_at", "document_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("number"), ordering="seq")
+    def number(self, obj: Checkpoint) -> str:
+        return f"#{obj.seq}"
+
+    @admin.display(description=gettext_lazy("checksum"))
+    def verified(self, obj: Checkpoint) -> str:
+        return _("verified") if details.is_verified(obj) else _("mismatch")
+
+    @admin.display(description=gettext_lazy("document"))
+    def document_shown(self, obj: Checkpoint) -> SafeString:
+        return json_block(details.read_document(obj.document))
+
+
+@admin.register(Event)
+class EventAdmin(OfTask):
+    """The journal."""
+
+    list_display = ("seq", "type", "task_link", "at")
+    list_filter = ("type",)
+    search_fields = ("task__id__startswith",)
+    ordering = ("-id",)
+    fields = readonly_fields = ("task_link", "seq", "type", "at", "data_shown")
+
+    @admin.display(description=gettext_lazy("data"))
+    def data_shown(self, obj: Event) -> SafeString:
+        return json_block(obj.data)
+
+
+@admin.register(Outbox)
+class OutboxAdmin(OfTask):
+    """Messages owed to the broker."""
+
+    list_display = ("kind", "reason", "task_link", "created_at", "sent_at", "tries")
+    search_fields = ("task__id__startswith",)
+    ordering = ("next_try_at",)
+    fields = readonly_fields = (
+        "task_link", "kind", "reason", "created_at", "sent_at", "tries", "next_try_at",
+    )  # fmt: skip
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(OfTask):
+    """Stored outputs."""
+
+    capability = "artifacts:read"
+    list_display = ("name", "task_link", "media_type", "size_shown", "presented", "created_at")
+    list_filter = ("presented", "media_type")
+    search_fields = ("name", "sha256__startswith", "task__id__startswith")
+    ordering = ("-created_at",)
+    fields = readonly_fields = (
+        "task_link", "name", "media_type", "size_shown", "sha256", "presented", "step_key",
+        "created_at", "download",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("size"), ordering="size_bytes")
+    def size_shown(self, obj: Artifact) -> str:
+        return size(obj.size_bytes)
+
+    @admin.display(description=gettext_lazy("content"))
+    def download(self, obj: Artifact) -> SafeString:
+        address = reverse("dashboard:artifact", args=[obj.pk])
+        return format_html('<a href="{}" download>{}</a>', address, _("Download"))

@@ -1,0 +1,164 @@
+"""Admin pages of the ledger: effects, receipts, usage, audit. Nothing here changes anything."""
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy
+from typing_extensions import override
+
+from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
+from tasks_app.admin.base import ReadOnlyAdmin, json_block, link, no_rows
+from tasks_app.domain.principal import Principal
+from tasks_app.models import Task
+from tasks_app.templatetags.dashboard import money, pill, short
+
+
+class LedgerAdmin(ReadOnlyAdmin):
+    """Rows that name their tenant and task by plain id."""
+
+    capability = "ledger:read"
+
+    @override
+    def visible_rows(self, principal: Principal) -> QuerySet[Any]:
+        if not principal.can(self.capability):
+            return no_rows(self.model)
+        model: Any = self.model
+        rows: QuerySet[Any] = model.objects.filter(tenant_id=principal.tenant_id)
+        if not principal.sees_only_own(self.capability):
+            return rows
+        return rows.filter(task_id__in=Task.objects.visible_to(principal).values("pk"))
+
+    @admin.display(description=gettext_lazy("task"))
+    def task_link(self, obj: Any) -> SafeString:
+        return link("tasks_app_task", obj.task_id, short(obj.task_id))
+
+
+@admin.register(Effect)
+class EffectAdmin(LedgerAdmin):
+    """Acts on the outside world and their certainty."""
+
+    list_display = ("tool", "status", "task_link", "key", "attempts", "settled_at")
+    list_filter = ("state", "kind")
+    search_fields = ("key", "tool", "task_id__startswith")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "tool", "target", "status", "kind", "key", "step_key", "attempts", "fence",
+        "approval_id", "args_sha256", "begun_at", "settled_at", "request_shown", "response_shown",
+        "error_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("state"), ordering="state")
+    def status(self, obj: Effect) -> SafeString:
+        return pill("effect", obj.state)
+
+    @admin.display(description=gettext_lazy("request"))
+    def request_shown(self, obj: Effect) -> SafeString:
+        return json_block(obj.request)
+
+    @admin.display(description=gettext_lazy("answer"))
+    def response_shown(self, obj: Effect) -> SafeString | str:
+        return "–" if obj.response is None else json_block(obj.response)
+
+    @admin.display(description=gettext_lazy("error"))
+    def error_shown(self, obj: Effect) -> SafeString | str:
+        return "–" if obj.error is None else json_block(obj.error)
+
+
+@admin.register(Receipt)
+class ReceiptAdmin(LedgerAdmin):
+    """What tasks delivered."""
+
+    list_display = ("short_id", "outcome", "task_link", "created_at")
+    list_filter = ("outcome",)
+    search_fields = ("task_id__startswith",)
+    ordering = ("-created_at",)
+    fields = readonly_fields = (
+        "id", "task_link", "outcome", "sha256", "created_at", "items_shown", "effects_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("receipt"))
+    def short_id(self, obj: Receipt) -> str:
+        return short(obj.pk)
+
+    @admin.display(description=gettext_lazy("items"))
+    def items_shown(self, obj: Receipt) -> SafeString:
+        return json_block(obj.items)
+
+    @admin.display(description=gettext_lazy("effects"))
+    def effects_shown(self, obj: Receipt) -> SafeString:
+        return json_block(obj.effects)
+
+
+@admin.register(Usage)
+class UsageAdmin(LedgerAdmin):
+    """What calls of models and paid tools used."""
+
+    list_display = ("model", "task_link", "input_tokens", "output_tokens", "cost", "at")
+    list_filter = ("model", "caller")
+    search_fields = ("task_id__startswith",)
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "model", "caller", "source_id", "input_tokens", "output_tokens", "cost",
+        "attributed", "at",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("cost"))
+    def cost(self, obj: Usage) -> str:
+        return money(obj.cost_micros, obj.currency)
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(ReadOnlyAdmin):
+    """The tenant's audit streams, entry by entry."""
+
+    capability = "audit:read"
+    list_display = ("stream", "seq", "at", "actor", "action", "target")
+    search_fields = ("stream",)
+    search_help_text = gettext_lazy("Name of a stream, for example task:<id>")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "stream", "seq", "at", "actor", "action", "target", "envelope_shown", "details_shown",
+        "hash_hex", "previous_hex",
+    )  # fmt: skip
+
+    @override
+    def visible_rows(self, principal: Principal) -> QuerySet[AuditEntry]:
+        if not principal.can(self.capability):
+            return AuditEntry.objects.none()
+        streams = AuditStream.objects.filter(tenant_id=principal.tenant_id).values("stream")
+        return AuditEntry.objects.filter(stream__in=streams)
+
+    @override
+    def heading(self, obj: AuditEntry) -> str:
+        return f"{obj.stream} #{obj.seq}"
+
+    @admin.display(description=gettext_lazy("who"))
+    def actor(self, obj: AuditEntry) -> str:
+        return str(json.loads(obj.envelope).get("actor", ""))
+
+    @admin.display(description=gettext_lazy("what"))
+    def action(self, obj: AuditEntry) -> str:
+        return str(json.loads(obj.envelope).get("action", ""))
+
+    @admin.display(description=gettext_lazy("target"))
+    def target(self, obj: AuditEntry) -> str:
+        return str(json.loads(obj.envelope).get("target", ""))
+
+    @admin.display(description=gettext_lazy("envelope"))
+    def envelope_shown(self, obj: AuditEntry) -> SafeString:
+        return json_block(json.loads(obj.envelope))
+
+    @admin.display(description=gettext_lazy("details"))
+    def details_shown(self, obj: AuditEntry) -> SafeString | str:
+        return json_block(json.loads(obj.details)) if obj.details else "–"
+
+    @admin.display(description=gettext_lazy("hash"))
+    def hash_hex(self, obj: AuditEntry) -> str:
+        return bytes(obj.hash).hex()
+
+    @admin.display(description=gettext_lazy("hash of the entry before"))
+    def previous_hex(self, obj: AuditEntry) -> str:
+        return bytes(obj.prev_hash).hex()

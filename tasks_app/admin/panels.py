@@ -1,0 +1,157 @@
+"""The tables below a task's fields in the admin; the same reads as the task's own page."""
+
+from uuid import UUID
+
+from django.utils.translation import gettext as _
+
+from tasks_app.admin.base import Panel, link
+from tasks_app.domain.principal import Principal
+from tasks_app.queries import details, listing
+from tasks_app.templatetags import words
+from tasks_app.templatetags.dashboard import ago, duration, event_text, pill, size
+
+
+def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
+    """Return every table of a task's page."""
+    return [
+        _approvals_panel(principal, task_id),
+        _commands_panel(principal, task_id),
+        _steps_panel(principal, task_id),
+        _checkpoints_panel(principal, task_id),
+        _effects_panel(principal, task_id),
+        _artifacts_panel(principal, task_id),
+        _events_panel(principal, task_id),
+        _audit_panel(principal, task_id),
+    ]
+
+
+def _approvals_panel(principal: Principal, task_id: UUID) -> Panel:
+    rows = listing.list_task_approvals(principal, task_id)
+    return Panel(
+        _("Approvals"),
+        (_("Act"), _("State"), _("Asked"), _("Expires")),
+        [
+            (
+                link("tasks_app_approval", row.id, row.tool),
+                pill("approval", row.status),
+                ago(row.created_at),
+                ago(row.expires_at),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
+    rows = details.list_commands(principal, task_id, limit=50)
+    return Panel(
+        _("Commands"),
+        (_("Command"), _("State"), _("By"), _("Reason"), _("Version"), _("Sent")),
+        [
+            (
+                words.COMMANDS.get(row.type, row.type),
+                pill("command", row.status),
+                row.by,
+                row.reason,
+                f"{row.old_version} → {row.new_version or '–'}",
+                ago(row.created_at),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _steps_panel(principal: Principal, task_id: UUID) -> Panel:
+    rows = details.list_steps(principal, task_id)[:50]
+    return Panel(
+        _("Steps"),
+        (_("Step"), _("State"), _("Items"), _("Attempts"), _("Time")),
+        [
+            (
+                row.key,
+                pill("step", row.status),
+                row.items_done or "",
+                row.attempts or "",
+                duration(row.seconds),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _checkpoints_panel(principal: Principal, task_id: UUID) -> Panel:
+    rows = details.list_checkpoints(principal, task_id, limit=10)
+    return Panel(
+        _("Checkpoints"),
+        (_("Number"), _("Next step"), _("Why"), _("Checksum"), _("Size"), _("Written")),
+        [
+            (
+                f"#{row.seq}",
+                row.next_step or "–",
+                row.reason,
+                _("verified") if row.verified else _("mismatch"),
+                size(row.size_bytes),
+                ago(row.created_at),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _effects_panel(principal: Principal, task_id: UUID) -> Panel:
+    return Panel(
+        _("Effects"),
+        (_("Act"), _("State"), _("Key"), _("Attempts"), _("Settled")),
+        [
+            (
+                link("ledger_app_effect", row.id, row.tool),
+                pill("effect", row.state),
+                row.key,
+                row.attempts,
+                ago(row.settled_at),
+            )
+            for row in details.list_effects(principal, task_id)
+        ],
+    )
+
+
+def _artifacts_panel(principal: Principal, task_id: UUID) -> Panel:
+    return Panel(
+        _("Artifacts"),
+        (_("Name"), _("Type"), _("Size"), "SHA-256"),
+        [
+            (
+                link("tasks_app_artifact", row.id, row.name),
+                row.media_type,
+                size(row.size_bytes),
+                row.sha256[:12],
+            )
+            for row in details.list_artifacts(principal, task_id)
+        ],
+    )
+
+
+def _events_panel(principal: Principal, task_id: UUID) -> Panel:
+    page = details.list_events(principal, task_id, limit=50)
+    return Panel(
+        _("Events"),
+        (_("Number"), _("Type"), _("Facts"), _("At")),
+        [(row.seq, row.type, event_text(row.type, row.data), ago(row.at)) for row in page.events],
+    )
+
+
+def _audit_panel(principal: Principal, task_id: UUID) -> Panel:
+    return Panel(
+        _("Audit"),
+        (_("Number"), _("Who"), _("What"), _("Version"), _("At")),
+        [
+            (
+                row.seq,
+                row.who,
+                row.action,
+                f"{row.old_version or '–'} → {row.new_version}" if row.new_version else "",
+                ago(row.at),
+            )
+            for row in details.list_audit(principal, task_id)[:50]
+        ],
+    )

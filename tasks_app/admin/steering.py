@@ -1,0 +1,170 @@
+"""Admin pages of what people told tasks: commands, and approvals with their act panel."""
+
+from uuid import UUID
+
+from django.contrib import admin, messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
+from typing_extensions import override
+
+from tasks_app.admin.base import ActPanel, Panel, PanelAct, json_block, refusal_text
+from tasks_app.admin.execution import OfTask
+from tasks_app.admission import approvals
+from tasks_app.admission.session import find_principal
+from tasks_app.domain.errors import RuntimeFault
+from tasks_app.domain.principal import Principal
+from tasks_app.models import Approval, SteeringCommand
+from tasks_app.queries import details
+from tasks_app.templatetags import acts
+from tasks_app.templatetags.dashboard import ago, pill, pretty, visible
+
+
+@admin.register(SteeringCommand)
+class SteeringCommandAdmin(OfTask):
+    """Stored instructions to tasks."""
+
+    list_display = ("type", "state", "task_link", "requested_by", "versions", "created_at")
+    list_select_related = ("task", "requested_by")
+    list_filter = ("type", "status")
+    search_fields = ("task__id__startswith", "requested_by__username")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "command_id", "type", "state", "rejection", "requested_by", "source",
+        "reason_shown", "versions", "created_at", "applied_at", "payload_shown",
+    )  # fmt: skip
+
+    @admin.display(description=gettext_lazy("state"), ordering="status")
+    def state(self, obj: SteeringCommand) -> SafeString:
+        return pill("command", obj.status)
+
+    @admin.display(description=gettext_lazy("version"))
+    def versions(self, obj: SteeringCommand) -> str:
+        return f"{obj.old_version} → {obj.new_version or '–'}"
+
+    @admin.display(description=gettext_lazy("reason"))
+    def reason_shown(self, obj: SteeringCommand) -> SafeString:
+        return visible(obj.reason)
+
+    @admin.display(description=gettext_lazy("payload"))
+    def payload_shown(self, obj: SteeringCommand) -> SafeString:
+        return json_block(obj.payload)
+
+
+@admin.register(Approval)
+class ApprovalAdmin(OfTask):
+    """Approvals: every argument in full, decided through admission like everywhere else."""
+
+    capability = "approvals:read"
+    list_display = ("tool", "state", "task_link", "asked_by", "expires", "needed")
+    list_select_related = ("task__initiator",)
+    list_filter = ("status", "tool")
+    search_fields = ("tool", "task__id__startswith")
+    ordering = ("-created_at",)
+    fields = readonly_fields = (
+        "task_link", "tool", "state", "asked_by", "needed", "created_at", "expires",
+        "args_sha256", "arguments_shown", "show_shown",
+    )  # fmt: skip
+
+    @override
+    def heading(self, obj: Approval) -> str:
+        return _("Approval of %(tool)s") % {"tool": obj.tool}
+
+    @admin.display(description=gettext_lazy("state"), ordering="status")
+    def state(self, obj: Approval) -> SafeString:
+        return pill("approval", obj.status)
+
+    @admin.display(description=gettext_lazy("asked for by"))
+    def asked_by(self, obj: Approval) -> str:
+        return obj.task.initiator.get_username()
+
+    @admin.display(description=gettext_lazy("expires"), ordering="expires_at")
+    def expires(self, obj: Approval) -> SafeString:
+        return ago(obj.expires_at)
+
+    @admin.display(description=gettext_lazy("needs"))
+    def needed(self, obj: Approval) -> str:
+        return _("%(n)d approvals") % {"n": obj.required} if obj.required > 1 else _("one approval")
+
+    @admin.display(description=gettext_lazy("arguments"))
+    def arguments_shown(self, obj: Approval) -> SafeString:
+        act = acts.describe(obj.task.workflow, obj.tool, obj.arguments)
+        return format_html_join(
+            "",
+            '<p class="rt-arg"><code>{}</code></p><pre class="rt-json" dir="auto">{}</pre>',
+            ((visible(a.name), pretty(a.value)) for a in act.arguments),
+        )
+
+    @admin.display(description=gettext_lazy("what it would publish"))
+    def show_shown(self, obj: Approval) -> SafeString | str:
+        show = obj.display.get("show")
+        return "–" if show is None else json_block(show)
+
+    @override
+    def panels(self, principal: Principal, obj: Approval) -> list[Panel]:
+        page = details.get_approval(principal, obj.pk)
+        rows = [(d.by, d.decision, d.reason, d.via, ago(d.at)) for d in page.decisions]
+        columns = (_("Who"), _("Decision"), _("Reason"), _("Through"), _("At"))
+        return [Panel(_("Decisions"), columns, rows)]
+
+    @override
+    def act_panel(self, principal: Principal, obj: Approval) -> ActPanel | None:
+        if obj.status != "pending":
+            return None
+        need = "approvals:decide"
+        denied = "" if principal.can(need) else need
+        note = ""
+        if obj.task.initiator_id == principal.user_id:
+            note = _("You asked for this; someone else must decide.")
+        buttons = [
+            PanelAct("approve", _("Approve %(tool)s") % {"tool": obj.tool}, denied=denied),
+            PanelAct("deny", _("Deny %(tool)s") % {"tool": obj.tool}, danger=True, denied=denied),
+        ]
+        return ActPanel(
+            url=reverse("admin:tasks_app_approval_act", args=[obj.pk]),
+            hidden={"version": obj.version, "args_sha256": obj.args_sha256},
+            acts=[] if note else buttons,
+            button="decision",
+            note=note
+            or _("You decide the request with digest %(d)s.") % {"d": obj.args_sha256[:12]},
+        )
+
+    @override
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act)
+        route = path("<uuid:approval_id>/act/", act, name="tasks_app_approval_act")
+        return [route, *super().get_urls()]
+
+    @method_decorator(require_POST)
+    def act(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        """Submit one decision from the act panel."""
+        approval = self.get_object(request, str(approval_id))
+        principal = find_principal(request)
+        if approval is None or principal is None:
+            raise Http404
+        try:
+            _decide(principal, approval.pk, request.POST.dict())
+        except RuntimeFault as fault:
+            messages.error(request, refusal_text(fault))
+        else:
+            approved = request.POST.get("decision") == "approve"
+            self.told(request, approval, _("Approved.") if approved else _("Denied."))
+        return self.back(approval)
+
+
+def _decide(principal: Principal, approval_id: UUID, posted: dict[str, str]) -> None:
+    version = posted.get("version", "")
+    approvals.decide_approval(
+        principal,
+        approval_id=approval_id,
+        decision=posted.get("decision", ""),
+        args_sha256=posted.get("args_sha256", ""),
+        expected_version=int(version) if version.isascii() and version.isdigit() else None,
+        reason=posted.get("reason", ""),
+        source="admin",
+    )
