@@ -30,16 +30,17 @@ def histogram(counts: Sequence[int], levels: Sequence[str], label: str, axis: st
         size = max(size, 2) if count else 0
         left = 4 + number * step
         parts.append(
-            f'<rect class="f-{level}" x="{left + 2:.1f}" y="{base - size:.1f}" '
-            f'width="{step - 4:.1f}" height="{size:.1f}" rx="2"/>'
+            f'<rect class="f-{level}" x="{left + 1:.1f}" y="{base - size:.1f}" '
+            f'width="{step - 2:.1f}" height="{size:.1f}" rx="2"/>'
         )
-        if count:
+        if count * 12 >= highest:  # the table beside the chart has the rest
+            middle = max(left + step / 2, 20)
             parts.append(
-                f'<text class="v" x="{left + step / 2:.1f}" y="{base - size - 5:.1f}">{count:,}</text>'
+                f'<text class="v" x="{middle:.1f}" y="{base - size - 5:.1f}">{count:,}</text>'
             )
-        parts.append(
-            f'<text class="t" x="{left + step / 2:.1f}" y="{base + 15}">{number * 10}</text>'
-        )
+        if number % 2 == 0:
+            score = 100 * number // len(counts)
+            parts.append(f'<text class="t" x="{left + 3:.1f}" y="{base + 15}">{score}</text>')
     parts.append(f'<line class="axis" x1="4" x2="{_WIDTH - 4}" y1="{base}" y2="{base}"/>')
     parts.append(f'<text class="t" x="{_WIDTH / 2}" y="{base + 31}">{html(axis)}</text></svg>')
     return "".join(parts)

@@ -27,8 +27,8 @@ from .sentences import Sentence, collapse, split_sentences
 from .text import DocumentText
 
 MAX_CANDIDATES_PER_RULE: Final = 4_000
-_KIND_CHARACTERS = 60_000
-_SAMPLE_CHARACTERS = 20_000
+_KIND_CHARACTERS = 20_000
+_SAMPLE_CHARACTERS = 6_000
 _TRIES_PER_PATTERN = 6
 
 
@@ -179,11 +179,13 @@ def _kind(
     sample = index.text[:_KIND_CHARACTERS]
     for kind in book.kinds:
         if sum(bool(pattern.search(sample)) for pattern in kind.patterns) >= kind.least:
-            return kind.id
+            # A text that only refers to a public licence is not that licence.
+            return "notice" if kind.id == "licence" and licences else kind.id
     return "other"
 
 
 _CJK_CHARACTERS = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+_LETTERS = re.compile(r"[^\W\d_]")
 _LATIN_CHARACTERS = re.compile("[A-Za-zÀ-ɏ]")
 
 
@@ -192,7 +194,7 @@ def language_of(text: str) -> Literal["en", "zh", "other"]:
     sample = text[:_SAMPLE_CHARACTERS]
     chinese = len(_CJK_CHARACTERS.findall(sample))
     latin = len(_LATIN_CHARACTERS.findall(sample))
-    letters = sum(character.isalpha() for character in sample)
+    letters = len(_LETTERS.findall(sample))
     if chinese * 3 > latin and chinese * 2 > letters - latin:
         return "zh"
     return "en" if latin * 2 >= letters else "other"

@@ -18,7 +18,9 @@ _LEGAL_NAME = re.compile(
     r"(?:licen[cs]e|copying|copyright|notice|authors|contributors|patents|third[-_ ]?party|eula)",
     re.IGNORECASE,
 )
-_CODE_SUFFIXES = frozenset({".py", ".pyc", ".pyi", ".so", ".json", ".c", ".h", ".js", ".css", ".svg"})
+_CODE_SUFFIXES = frozenset(
+    {".py", ".pyc", ".pyi", ".so", ".json", ".c", ".h", ".js", ".css", ".svg"}
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -61,7 +63,9 @@ def _texts() -> Iterator[tuple[str, bytes]]:
         yield from _files(distribution, folder)
 
 
-def _files(distribution: importlib.metadata.Distribution, folder: str) -> Iterator[tuple[str, bytes]]:
+def _files(
+    distribution: importlib.metadata.Distribution, folder: str
+) -> Iterator[tuple[str, bytes]]:
     names: set[str] = set()
     for entry in sorted(distribution.files or [], key=str):
         in_licences = ".dist-info/licenses/" in str(entry)

@@ -65,28 +65,9 @@ class DocumentSections:
             if reason.points:
                 style = "focus" if reason.in_focus else "lack" if reason.kind == "missing" else ""
                 items.append(
-                    f'<li class="{style}">{html(self.reason_title(reason))} <b>+{reason.points}</b></li>'
+                    f'<li class="{style}">{html(reason_title(reason, self._book, self._language))} <b>+{reason.points}</b></li>'
                 )
         return f'<ul class="reasons">{"".join(items)}</ul>' if items else ""
-
-    def reason_title(self, reason: Reason) -> str:
-        """Return a reason in words."""
-        if reason.kind == "family":
-            return self._book.families[reason.id].title.in_language(self._language)
-        if reason.kind == "missing":
-            for items in self._book.expected.values():
-                for item in items:
-                    if item.any_of[0] == reason.id:
-                        return item.in_language(self._language)
-            return reason.id
-        rule = self._book.rules[reason.id]
-        title = rule.title.in_language(self._language)
-        names = [
-            modifier.title.in_language(self._language)
-            for modifier in rule.modifiers
-            if modifier.id in reason.modifiers
-        ]
-        return f"{title} ({', '.join(names)})" if names else title
 
     def _clauses(self, review: DocumentReview, verdict: Assessment) -> Iterator[str]:
         rules = [reason for reason in verdict.reasons if reason.kind == "rule"]
@@ -96,7 +77,7 @@ class DocumentSections:
             found = [finding for finding in review.findings if finding.rule == reason.id]
             quotes = found[: MAX_QUOTES if reason.points > 4 else 1]
             yield (
-                f'<section class="clause"><h4>{html(self.reason_title(reason))}'
+                f'<section class="clause"><h4>{html(reason_title(reason, self._book, self._language))}'
                 f"<small>+{reason.points} {html(self._say('points'))}</small></h4>"
             )
             for finding in quotes:
@@ -117,6 +98,23 @@ class DocumentSections:
             f'<blockquote dir="auto">{_marked(finding)}'
             f"<footer>{html(' · '.join(place))}</footer></blockquote>"
         )
+
+
+def reason_title(reason: Reason, book: RuleBook, language: str) -> str:
+    """Return a reason in words."""
+    if reason.kind == "family":
+        return book.families[reason.id].title.in_language(language)
+    if reason.kind == "missing":
+        items = (item for kind in book.expected.values() for item in kind)
+        return next(item.in_language(language) for item in items if item.any_of[0] == reason.id)
+    rule = book.rules[reason.id]
+    title = rule.title.in_language(language)
+    names = [
+        modifier.title.in_language(language)
+        for modifier in rule.modifiers
+        if modifier.id in reason.modifiers
+    ]
+    return f"{title} ({', '.join(names)})" if names else title
 
 
 def _marked(finding: Finding) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,16 @@ from charset_normalizer import from_bytes
 from lxml import etree
 
 from .problems import DocumentError
-from .text import Block, DocumentText, Heading, assemble, clean, find_headings, merge_headings
+from .text import (
+    Block,
+    DocumentText,
+    Heading,
+    assemble,
+    blank_comment_marks,
+    clean,
+    find_headings,
+    merge_headings,
+)
 
 if TYPE_CHECKING:
     from docx.document import Document as WordDocument
@@ -30,12 +40,12 @@ _LIKELY_ENCODINGS = [
     "gb18030", "big5", "shift_jis", "euc_jp", "euc_kr",
     "cp1252", "cp1250", "cp1251", "iso8859_15", "mac_roman",
 ]  # fmt: skip
-_TEXT_CONTROLS = frozenset(b"\t\n\r\x0b\x0c\x1b\x08")
+_CONTROLS = bytes(byte for byte in range(0x20) if byte not in b"\t\n\r\x0b\x0c\x1b\x08")
 
 
 def read_plain(data: bytes) -> DocumentText:
     """Return plain text as it stands, with guessed headings."""
-    text = clean(decode(data))
+    text = blank_comment_marks(clean(decode(data)))
     return DocumentText(text, find_headings(text), "text")
 
 
@@ -93,7 +103,7 @@ def _is_binary(data: bytes) -> bool:
     sample = data[:8192]
     if b"\x00" in sample:
         return True
-    controls = sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in sample)
+    controls = len(sample) - len(sample.translate(None, _CONTROLS))
     return controls * 50 > len(sample)
 
 
@@ -120,7 +130,6 @@ _BLOCKS = frozenset(
         "nav",
         "blockquote",
         "pre",
-        "br",
         "hr",
         "h1",
         "h2",
@@ -155,6 +164,8 @@ class _HtmlText:
             self._hidden += 1
         if tag in _BLOCKS:
             self.flush(is_heading=False)
+        elif tag == "br":
+            self._parts.append("\n")
         if tag == "pre":
             self._preformatted += 1
 
@@ -196,6 +207,13 @@ def read_html(data: bytes, *, max_characters: int) -> DocumentText:
     return assemble(blocks, format_name="html", max_characters=max_characters)
 
 
+# What hostile XML makes python-docx raise. Not `Exception`: the engine ends a step by raising.
+_WORD_FAULTS = (
+    ArithmeticError, AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError,
+    TypeError, ValueError, zipfile.BadZipFile, zlib.error, etree.LxmlError,
+)  # fmt: skip
+
+
 def read_docx(data: bytes, *, max_characters: int) -> DocumentText:
     """Return the text of a Word document: page headers, paragraphs, tables, page footers.
 
@@ -203,15 +221,13 @@ def read_docx(data: bytes, *, max_characters: int) -> DocumentText:
         DocumentError: archive_too_large, encrypted, damaged.
     """
     _check_archive(data)
-    import docx  # slow to import, and most folders hold no Word document
+    import docx.exceptions  # slow to import, and most folders hold no Word document
 
     try:
         document = docx.Document(io.BytesIO(data))
         blocks = _word_blocks(document)
         return assemble(blocks, format_name="docx", max_characters=max_characters)
-    except DocumentError:
-        raise
-    except Exception as error:
+    except (*_WORD_FAULTS, docx.exceptions.PythonDocxError) as error:
         raise DocumentError("damaged", "The Word document is damaged.") from error
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from . import charts
-from .details import DocumentSections
+from .details import DocumentSections, reason_title
 from .phrases import phrases
 from .rules import RuleBook
-from .scoring import Reason
-from .summary import DETAILED_DOCUMENTS, LEVELS, Row, Summary
+from .scoring import Reason, level_of
+from .summary import DETAILED_DOCUMENTS, LEVELS, SCORE_RANGE, Row, Summary
 from .visible import html
 
 STYLE: Final = Path(__file__).with_name("report.css").read_text("utf-8")
@@ -41,12 +41,18 @@ class ReportHead:
         made_at: When, as text.
         task: Id of the task, or "".
         language: en or zh.
+        excluded: Documents the goal left out.
+        other_files: Files that are not documents.
+        passed_over: Folders not entered: linked, too deep or closed.
     """
 
     folder: str
     made_at: str
     task: str
     language: str
+    excluded: int = 0
+    other_files: int = 0
+    passed_over: int = 0
 
 
 def write_html(out: TextIO, head: ReportHead, summary: Summary) -> None:
@@ -165,7 +171,7 @@ class _Report:
             yield say("s_missing", count=summary.lacking)
         copies = summary.reviewed - summary.distinct
         if copies:
-            yield say("s_copies", copies=copies, distinct=summary.distinct)
+            yield say("s_copies", copies=f"{copies:,}", distinct=f"{summary.distinct:,}")
         if summary.failed:
             yield say("s_unreadable", count=summary.failed)
 
@@ -181,12 +187,9 @@ class _Report:
     def _distribution(self) -> str:
         say, summary = self._say, self._summary
         medium, high, critical = self._book.levels
-        colours = [
-            "critical" if ten + 5 >= critical else "high" if ten + 5 >= high
-            else "medium" if ten + 5 >= medium else "low"
-            for ten in range(0, 100, 10)
-        ]  # fmt: skip
-        counts = [summary.deciles[ten] for ten in range(10)]
+        ranges = range(100 // SCORE_RANGE)
+        colours = [level_of(number * SCORE_RANGE, self._book).value for number in ranges]
+        counts = [summary.ranges[number] for number in ranges]
         chart = charts.histogram(counts, colours, say("distribution"), say("score_axis"))
         limits = dict(zip(LEVELS, (critical, high, medium, 0), strict=True))
         rows = "".join(
@@ -376,12 +379,21 @@ class _Report:
         yield f"<p><strong>{html(say('not_advice'))}</strong></p>"
         yield f"<p>{html(say('method_1', count=len(self._book.rules)))}</p>"
         yield f"<p>{html(say('method_2', medium=medium, high=high, critical=critical))}</p>"
-        yield f"<p>{html(say('method_3'))}</p><p>{html(say('method_4'))}</p></section>"
+        yield f"<p>{html(say('method_3'))}</p><p>{html(say('method_4'))}</p>"
+        if self._head.excluded or self._head.other_files or self._head.passed_over:
+            text = say(
+                "left_out",
+                excluded=f"{self._head.excluded:,}",
+                other=f"{self._head.other_files:,}",
+                folders=f"{self._head.passed_over:,}",
+            )
+            yield f"<p>{html(text)}</p>"
+        yield "</section>"
 
     def _main(self, reasons: Sequence[Reason]) -> str:
         if not reasons:
             return ""
-        return DocumentSections(self._book, self._language).reason_title(reasons[0])
+        return reason_title(reasons[0], self._book, self._language)
 
     def _family(self, name: str) -> str:
         if name in self._book.families:

@@ -110,3 +110,19 @@ class DocumentReview(Value):
     licences: list[LicenceHit] = Field(default_factory=list)
     findings: list[Finding] = Field(default_factory=list)
     occurrences: dict[str, int] = Field(default_factory=dict)
+
+
+class Publication(Value):
+    """Where a report was published.
+
+    Attributes:
+        target: The folder made for it, or the endpoint's address.
+        reference: What the other side calls it: the folder's name or the Location it answered.
+        kind: folder or http.
+        replayed: The publication was already there under the same key.
+    """
+
+    target: str
+    reference: str
+    kind: Literal["folder", "http"]
+    replayed: bool

@@ -127,12 +127,15 @@ def _pieces(text: str, start: int, end: int) -> Iterator[Sentence]:
     yield from _trimmed(text, start, end)
 
 
+_BEFORE_SENTENCE = " \t\n\u3000.,;:#*|>/"
+
+
 def _trimmed(text: str, start: int, end: int) -> Iterator[Sentence]:
-    raw = text[start:end]
-    stripped = raw.strip()
+    raw = text[start:end].rstrip()
+    stripped = raw.lstrip(_BEFORE_SENTENCE)
     if len(stripped) < 2:
         return
-    begin = start + len(raw) - len(raw.lstrip())
+    begin = start + len(raw) - len(stripped)
     normal = normalise(collapse(stripped))
     if normal:
         yield Sentence(begin, begin + len(stripped), normal, is_heading=False)

@@ -17,6 +17,7 @@ from .scoring import Assessment, Reason, assess
 
 DETAILED_DOCUMENTS: Final = 200
 MAX_FAILURES_KEPT: Final = 1_000
+SCORE_RANGE: Final = 5
 LEVELS: Final = (Level.CRITICAL, Level.HIGH, Level.MEDIUM, Level.LOW)
 
 
@@ -55,7 +56,7 @@ class Summary:
     failed: int = 0
     findings: int = 0
     levels: Counter[Level] = field(default_factory=Counter)
-    deciles: Counter[int] = field(default_factory=Counter)
+    ranges: Counter[int] = field(default_factory=Counter)
     families: Counter[str] = field(default_factory=Counter)
     clause_levels: dict[str, Counter[Level]] = field(default_factory=dict)
     clause_points: Counter[str] = field(default_factory=Counter)
@@ -82,7 +83,7 @@ class Summary:
         )
         self.findings += sum(review.occurrences.values())
         self.levels[verdict.level] += 1
-        self.deciles[min(verdict.score // 10, 9)] += 1
+        self.ranges[min(verdict.score // SCORE_RANGE, 100 // SCORE_RANGE - 1)] += 1
         self.families[verdict.family] += 1
         for rule_id in review.occurrences:
             self.clause_levels.setdefault(rule_id, Counter())[verdict.level] += 1

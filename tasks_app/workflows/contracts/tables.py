@@ -56,7 +56,7 @@ class TableWriter:
     ) -> None:
         self._files.close()
 
-    def _table(self, path: Path, columns: Iterable[str]) -> Any:  # noqa: ANN401 - csv has no public type
+    def _table(self, path: Path, columns: Iterable[str]) -> Any:
         out = self._files.enter_context(path.open("w", encoding="utf-8-sig", newline=""))
         table = csv.writer(out)
         table.writerow(columns)
@@ -126,7 +126,7 @@ class TableWriter:
         self._line({"path": path, "error": {"code": code, "message": message}})
 
     @staticmethod
-    def _row(table: Any, *values: object) -> None:  # noqa: ANN401
+    def _row(table: Any, *values: object) -> None:
         table.writerow([cell(value) for value in values])
 
     def _line(self, document: dict[str, Any]) -> None:

@@ -94,6 +94,28 @@ def one_line(text: str) -> str:
     return _SPACES.sub(" ", text).strip(" =~_*#-")
 
 
+_MARKED_LINES = re.compile(
+    r"(?:^[ \t]*(?P<mark>\*|#|//|;|>|\||%|dnl\b|REM\b)[^\n]*\n)(?:^[ \t]*(?P=mark)[^\n]*(?:\n|\Z)){2,}",
+    re.MULTILINE,
+)
+_MARK = re.compile(r"^([ \t]*)(\*|#|//|;|>|\||%|dnl\b|REM\b)", re.MULTILINE)
+_MARK_AT_END = re.compile(r"(?<=[ \t])[*#|][ \t]*$", re.MULTILINE)
+
+
+def blank_comment_marks(text: str) -> str:
+    """Return `text` with the marks of comment blocks and boxes replaced by spaces.
+
+    A licence in a source comment has a mark before each line, which is no bullet. Three lines in
+    a row with one mark make a block. The length never changes.
+    """
+    return _MARKED_LINES.sub(_blank_block, text)
+
+
+def _blank_block(match: re.Match[str]) -> str:
+    block = _MARK.sub(lambda mark: mark[1] + " " * len(mark[2]), match[0])
+    return _MARK_AT_END.sub(lambda mark: " " * len(mark[0]), block)
+
+
 _CJK_NUMERAL = "一二三四五六七八九十百零〇两\\d"
 _LABEL = re.compile(
     r"(?:article|section|clause|schedule|annex|exhibit|appendix|part)[ ]+[\divxlc]{1,6}[a-z]?\b"
