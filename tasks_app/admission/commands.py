@@ -101,7 +101,7 @@ def submit_command(
 
 def _parse(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
     problems = []
-    if type_ not in CommandType:
+    if type_ not in frozenset(CommandType):
         known = ", ".join(CommandType)
         problems.append(FieldProblem("/type", "unknown_command", f"One of {known}."))
     if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_MAX:

@@ -70,6 +70,7 @@ class _MapRun:
             self._run_range()
             if self.session.flush_due:
                 self.session.commit()
+            if self.session.look_for_commands() or self.session.is_spent:
                 return self._finish_if_done()
         return self._finish_if_done()
 
@@ -83,8 +84,8 @@ class _MapRun:
         self.session.next_position = self.step.position + 1
         self.session.next_key = ""
         self.session.variables = {}
-        if self.session.flush_due:
-            self.session.commit()
+        # Later steps read the results from the database.
+        self.session.commit()
         return True
 
     def _run_range(self) -> None:
@@ -100,7 +101,7 @@ class _MapRun:
                 rows.append({**row, "item": item})
                 digests.append(digest)
                 self._check_failed(failed)
-                if self.session.flush_due:
+                if self.session.flush_due or self.session.look_for_commands():
                     break
         finally:
             if rows:

@@ -27,6 +27,8 @@ from tasks_app.workflows.definition import CheckpointPolicy, Workflow
 
 # Held results are committed after so long, so that a person's command never waits for more.
 MAX_HOLD_SECONDS = 1.0
+# Between quick steps a slice looks for commands at most this often; between slow ones every time.
+LOOK_SECONDS = 0.05
 
 
 class SliceDone(EngineSignal):
@@ -77,6 +79,7 @@ class SliceSession:
         self._held = _Held()
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
+        self._looked_at = time.monotonic()
 
     # --- what the slice wants to have written --------------------------------------------------
 
@@ -182,6 +185,7 @@ class SliceSession:
         task = self.task
         task.event_seq, task.checkpoint_seq, command_seq, task.status = row
         self.lease.command_seq = max(self.lease.command_seq, command_seq)
+        self._looked_at = time.monotonic()
         if is_checkpoint:
             self._units_since_checkpoint = 0
             self._checkpoint_at = time.monotonic()
@@ -293,6 +297,26 @@ class SliceSession:
             if undisturbed and self.command_waits:
                 raise SafePointNeeded
             yield
+
+    def look_for_commands(self) -> bool:
+        """Read whether a person told the task something, unless that was read just now.
+
+        Raises: LeaseLost when the task is somebody else's.
+        """
+        now = time.monotonic()
+        if now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            row = (
+                Task.objects.for_tenant(self.task.tenant_id)
+                .filter(pk=self.task.id, fence=self.task.fence)
+                .values_list("status", "command_seq")
+                .first()
+            )
+            if row is None:
+                self.lease.lost = True
+                raise LeaseLost(self.task.id, self.task.fence)
+            self.task.status, self.lease.command_seq = row
+        return self.command_waits
 
     @property
     def command_waits(self) -> bool:

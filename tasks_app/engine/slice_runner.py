@@ -129,7 +129,7 @@ class _SliceRunner:
         """Between steps: commands first, then shutdown and the slice's limits (E43, E70)."""
         session = self.session
         session.lease.check()
-        if session.command_waits:
+        if session.look_for_commands():
             self._window.clear()
             steering.apply_pending(session)
         if shutdown.requested():

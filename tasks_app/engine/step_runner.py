@@ -91,7 +91,9 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
     """
     facts = describe(error)
     task = session.task
-    logger.info("step.failed", extra={"task_id": str(task.id), "step": step.key, **facts})
+    logger.info(
+        "step.failed", extra={"task_id": str(task.id), "step": step.key, "code": facts["code"]}
+    )
     final = isinstance(error, ConfigurationError) or step.attempts >= declared.retry.max
     session.hold_event(
         EventType.LOG,

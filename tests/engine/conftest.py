@@ -1,6 +1,6 @@
 """Engine tests drive real slices in this process, on real PostgreSQL, with real commits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -9,7 +9,7 @@ from django.db import connection
 
 from ledger_app.services import audit
 from tasks_app.admission import commands, principal, tasks
-from tasks_app.engine import lease, recovery, slice_runner
+from tasks_app.engine import lease, recovery, session, slice_runner
 from tasks_app.models import Task, Tenant
 from tests import factories
 
@@ -91,10 +91,13 @@ class Engine:
         assert verdict.fault is None, verdict
 
 
+@pytest.fixture(autouse=True)
+def _look_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Steps of tests take no time; a slice would look for commands only once.
+    monkeypatch.setattr(session, "LOOK_SECONDS", 0.0)
+
+
 @pytest.fixture
 def engine(transactional_db: None) -> Iterator[Engine]:
     yield Engine()
     lease.stop_keeper()
-
-
-Script = Callable[..., dict[str, Any]]

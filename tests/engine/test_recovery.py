@@ -1,0 +1,224 @@
+"""Takeover after a lost lease, dead letters, sweeper passes."""
+
+import json
+
+import pytest
+from django.db import connection
+
+from ledger_app.models import AuditEntry
+from tasks_app.domain.checkpoint import digest
+from tasks_app.domain.errors import LeaseLost
+from tasks_app.engine import continuation, lease, recovery, slice_runner
+from tasks_app.engine.session import SliceSession
+from tasks_app.models import Checkpoint, Outbox, Slice
+from tasks_app.workflows.scripted import Scripted
+
+
+def lines(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def abandon(engine, task_id):
+    """Claim the task and walk away, as a killed worker would."""
+    held = lease.claim(task_id)
+    assert held is not None
+    assert held.task.id == task_id
+    lease.release(held)
+    engine.lose_lease(task_id)
+    return held
+
+
+def change_checkpoint(sql, *values):
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE tasks_app_checkpoint DISABLE TRIGGER USER")
+        cursor.execute(sql, values)
+        cursor.execute("ALTER TABLE tasks_app_checkpoint ENABLE TRIGGER USER")
+
+
+@pytest.fixture
+def half_done(engine, settings, tmp_path):
+    """Return a task with 5 of 12 steps done and where its steps count themselves."""
+    settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 5}
+    task_id = engine.submit(*[{"op": "say", "append": str(tmp_path / "ran")} for _ in range(12)])
+    assert engine.run(task_id) == "slice_spent"
+    return task_id
+
+
+def test_lost_lease_is_recovered_from_the_checkpoint(engine, half_done, tmp_path):
+    """M12: recovering, verified, continued; finished steps are not run again; all audited."""
+    before = engine.task(half_done)
+    abandon(engine, half_done)
+    task = engine.task(half_done)
+    assert (task.status, task.recoveries, task.fence) == ("recovering", 1, before.fence + 2)
+    assert engine.drive(half_done).status == "completed"
+    assert len(lines(tmp_path / "ran")) == 12
+    actions = [
+        json.loads(entry.envelope)["action"]
+        for entry in AuditEntry.objects.filter(stream=f"task:{half_done}")
+    ]
+    assert "task.recovered" in actions
+    assert Slice.objects.for_tenant(engine.tenant.id).filter(outcome="lost").count() == 1
+    engine.assert_audit_verifies(half_done)
+
+
+def test_live_worker_is_not_taken_over(engine, half_done):
+    """E46: as long as the process holds its lock and its lease is not over, nothing happens."""
+    held = lease.claim(half_done)
+    assert recovery.recover_lost() == 0
+    assert engine.task(half_done).status == "working"
+    lease.release(held)
+
+
+def test_dead_process_is_noticed_before_its_lease_ends(engine, half_done):
+    """E46: the lock of the process is free, so the lease is not waited for."""
+    held = lease.claim(half_done)
+    lease.stop_keeper()
+    assert engine.task(half_done).lease_expires_at > lease.database_now()
+    assert recovery.recover_lost() == 1
+    assert engine.task(half_done).status == "recovering"
+    assert held is not None
+
+
+def test_old_fence_writes_nothing(engine, half_done):
+    """E3: after a takeover every write of the old slice is refused and changes no row."""
+    held = abandon(engine, half_done)
+    held.lost = False
+    session = SliceSession(held, Scripted)
+    seen = engine.task(half_done)
+    session.hold_event("log", {"message": "ghost"})
+    with pytest.raises(LeaseLost):
+        session.commit()
+    held.lost = False
+    with pytest.raises(LeaseLost), session.owned():
+        raise AssertionError("the row is not ours")
+    now = engine.task(half_done)
+    assert (now.event_seq, now.state_version) == (seen.event_seq, seen.state_version)
+
+
+def test_too_many_recoveries_need_a_person(engine, half_done, settings):
+    """E60: more than `max_recoveries` in a row without a committed step: dead letter."""
+    for number in range(settings.RUNTIME["max_recoveries"]):
+        abandon(engine, half_done)
+        assert engine.task(half_done).recoveries == number + 1
+    abandon(engine, half_done)
+    task = engine.task(half_done)
+    assert (task.status, task.error["code"]) == ("dead_lettered", "too_many_recoveries")
+    assert engine.run(half_done) == "idle"
+
+
+def test_progress_resets_the_recovery_counter(engine, half_done):
+    """E60: a committed step since the last takeover starts the count anew."""
+    abandon(engine, half_done)
+    assert engine.run(half_done) == "slice_spent"
+    assert engine.task(half_done).recoveries == 0
+    assert engine.task(half_done).recoveries_total == 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("UPDATE tasks_app_checkpoint SET document = replace(document, '12', '13')", "text"),
+        ("UPDATE tasks_app_checkpoint SET sha256 = repeat('0', 64)", "sum"),
+        ("UPDATE tasks_app_checkpoint SET document = 'nonsense', sha256 = %s", "nonsense"),
+    ],
+)
+def test_changed_checkpoint_is_not_executed(engine, half_done, tmp_path, sql, why):
+    """M16.6: dead letter, and not one step runs."""
+    done = len(lines(tmp_path / "ran"))
+    if why == "text":
+        row = Checkpoint.objects.for_tenant(engine.tenant.id).order_by("-seq").first()
+        change_checkpoint(
+            "UPDATE tasks_app_checkpoint SET document = %s WHERE id = %s",
+            row.document.replace('"next_position":5', '"next_position":9'),
+            row.id,
+        )
+    elif why == "sum":
+        change_checkpoint(sql)
+    else:
+        change_checkpoint(sql, digest("nonsense"))
+    assert engine.run(half_done) == "dead_lettered"
+    task = engine.task(half_done)
+    assert (task.status, task.error["code"]) == ("dead_lettered", "checkpoint_damaged")
+    assert len(lines(tmp_path / "ran")) == done
+
+
+def test_checkpoint_of_a_newer_schema_is_held(engine, half_done):
+    """E52: an unknown newer version is a dead letter, not a crash."""
+    row = Checkpoint.objects.for_tenant(engine.tenant.id).order_by("-seq").first()
+    newer = row.document.replace('"schema_version":1', '"schema_version":99')
+    change_checkpoint(
+        "UPDATE tasks_app_checkpoint SET document = %s, sha256 = %s WHERE id = %s",
+        newer,
+        digest(newer),
+        row.id,
+    )
+    assert engine.run(half_done) == "dead_lettered"
+
+
+def test_checkpoint_of_another_task_is_not_taken(engine, half_done, settings):
+    """A checkpoint moved over from another task has a right checksum and the wrong owner."""
+    other = engine.submit(*[{"op": "say"} for _ in range(12)])
+    engine.run(other)
+    row = Checkpoint.objects.for_tenant(engine.tenant.id).filter(task_id=other).first()
+    change_checkpoint(
+        "UPDATE tasks_app_checkpoint SET document = %s, sha256 = %s WHERE task_id = %s",
+        row.document,
+        row.sha256,
+        half_done,
+    )
+    assert engine.run(half_done) == "dead_lettered"
+
+
+def test_checkpoints_cannot_be_changed_by_sql(engine, half_done):
+    """E50: a checkpoint is immutable for every role that does not switch triggers off."""
+    from django.db import IntegrityError, transaction
+
+    with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_checkpoint SET sha256 = 'x'")
+
+
+def test_workflow_with_another_version_is_held(engine, half_done):
+    """A task whose workflow changed its version is not run by other code."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_task SET workflow_version = 7")
+    assert engine.run(half_done) == "dead_lettered"
+    assert engine.task(half_done).error["code"] == "configuration_error"
+
+
+def test_lost_message_is_sent_again(engine):
+    """E1: a message that was lost with the broker is sent again by the sweeper."""
+    task_id = engine.submit({"op": "say"})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_outbox SET next_try_at = clock_timestamp()")
+    assert continuation.send_due() == 1
+    assert continuation.send_due() == 0
+    row = Outbox.objects.for_tenant(engine.tenant.id).get(task_id=task_id)
+    assert row.tries == 1
+
+
+def test_due_task_without_a_message_gets_one(engine):
+    """A due timer, or a row whose outbox entry was never written, is woken."""
+    task_id = engine.submit({"op": "sleep", "s": 60})
+    engine.run(task_id)
+    assert recovery.owe_due() == 0
+    engine.make_due(task_id)
+    assert recovery.owe_due() == 1
+    assert Outbox.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).exists()
+
+
+def test_overdue_task_fails(engine):
+    """M18: a task past its own deadline fails with the reason."""
+    task_id = engine.submit({"op": "say"})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_task SET deadline_at = clock_timestamp()")
+    assert recovery.fail_overdue() == 1
+    task = engine.task(task_id)
+    assert (task.status, task.stop_reason) == ("failed", "max_duration")
+
+
+def test_suspended_tenant_is_not_worked_for(engine):
+    """S1: a suspended tenant's tasks are not claimed."""
+    task_id = engine.submit({"op": "say"})
+    engine.tenant.status = "suspended"
+    engine.tenant.save(update_fields=["status"])
+    assert slice_runner.run_slice(task_id) == "idle"
