@@ -79,10 +79,14 @@ def rotate_key(
 ) -> CreatedKey:
     """Replace a key by a new one; the old one ends within 24 hours (S4).
 
+    Only its owner sees a person's new key: whoever holds it acts in the owner's name. An agent's
+    key acts for whoever rotated it last.
+
     Transaction: its own. Locks: the key.
 
     Raises:
         NotFoundError: no such key in sight.
+        NotAllowedError: the key of another person; an admin may revoke it.
         InvalidInputError: the key is revoked, or its scopes are more than the caller holds now.
     """
     require(principal, "keys:manage")
@@ -90,6 +94,8 @@ def rotate_key(
     expires_at = timezone.now() + timedelta(days=days)
     with transaction.atomic(durable=True):
         old = _lock(principal, key_id)
+        if old.owner_user_id not in (None, principal.user_id):
+            raise NotAllowedError("keys:manage", "Only its owner rotates a key.")
         if old.revoked_at is not None:
             raise InvalidInputError("A revoked key cannot be rotated; make a new one.")
         for_agent = old.owner_agent_id is not None

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from tasks_app.admission import principal as principals
 from tasks_app.admission.keys import revoke_exposed
+from tasks_app.admission.session import TENANT_KEY
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import UnauthenticatedError
 from tasks_app.domain.key_text import find_key_text
@@ -24,8 +25,6 @@ from tasks_app.domain.principal import Principal
 if TYPE_CHECKING:  # the framework imports this module while it imports its views
     from rest_framework.views import APIView
 
-# The session entry with the slug of the active tenant; the pages write it.
-TENANT_KEY = "tenant"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 

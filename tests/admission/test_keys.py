@@ -126,6 +126,14 @@ def test_rotation_leaves_the_old_key_a_day() -> None:
     assert actions(tenant.id) == ["key.rotate"]
 
 
+def test_nobody_rotates_the_key_of_another_person() -> None:
+    """The new key would act in the owner's name; an admin may only end it."""
+    tenant = make_tenant()
+    row, _ = make_api_key(tenant, make_member(tenant, "viewer"), ["tasks:read"])
+    with pytest.raises(NotAllowedError):
+        rotate_key(member("admin", tenant), key_id=row.id)
+
+
 def test_revoked_key_is_refused_and_says_why() -> None:
     """A revoked key stays revoked, with the first reason."""
     tenant = make_tenant()
