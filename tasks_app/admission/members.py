@@ -59,6 +59,33 @@ def grant_roles(
         _audit(principal, "member.grant", user_id, request_id, details)
 
 
+def found_member(*, tenant_id: UUID, user_id: int, roles: Sequence[str], by: str) -> bool:
+    """Make the first memberships of an installation, before there is an admin to grant them.
+
+    A membership that exists stays as it is; the answer tells whether one was made. `by` names the
+    command that the operator of the installation runs.
+
+    Transaction: its own. Locks: the tenant.
+    """
+    wanted = _known(roles)
+    with transaction.atomic(durable=True):
+        _lock_tenant(tenant_id)
+        rows = Membership.objects.for_tenant(tenant_id)
+        if rows.filter(user_id=user_id).exists():
+            return False
+        Membership.objects.create(tenant_id=tenant_id, user_id=user_id, roles=wanted)
+        audit.append(
+            stream=f"tenant:{tenant_id}",
+            tenant_id=tenant_id,
+            actor=f"system:{by}",
+            action="member.grant",
+            target=f"user:{user_id}",
+            via="command",
+            details={"old": [], "new": wanted},
+        )
+    return True
+
+
 def disable_member(
     principal: Principal, *, user_id: int, reason: str, request_id: str | None = None
 ) -> None:
