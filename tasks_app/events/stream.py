@@ -6,7 +6,8 @@ no database connection while it waits.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from django_eventstream.event import Event
@@ -57,7 +58,7 @@ class StreamPlan:
     shows_tasks: bool = True
 
 
-async def live(plan: StreamPlan) -> AsyncIterator[str]:
+async def live(plan: StreamPlan) -> AsyncGenerator[str]:
     """Yield the stream as server-sent events until it ends by itself or its reader goes."""
     listener = Listener()
     listener.channels = set(plan.channels)
@@ -66,8 +67,9 @@ async def live(plan: StreamPlan) -> AsyncIterator[str]:
     manager.add_listener(listener)
     try:
         await manager.wait_connected(listener, SUBSCRIBE_SECONDS)
-        async for text in _Stream(plan, listener, manager).run():
-            yield text
+        async with aclosing(_Stream(plan, listener, manager).run()) as texts:
+            async for text in texts:
+                yield text
     finally:
         manager.remove_listener(listener)
 
@@ -88,7 +90,7 @@ class _Stream:
         self._confirmed_at = self._now()
         self._look_at = self._now()
 
-    async def run(self) -> AsyncIterator[str]:
+    async def run(self) -> AsyncGenerator[str]:
         yield _sse(StreamNotice.OPEN, "{}")
         while True:
             if self._now() >= self._look_at:

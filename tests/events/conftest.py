@@ -36,6 +36,7 @@ def killable_redis(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[E
         monkeypatch.setattr(eventstream, "redis_client", None)
         monkeypatch.setattr(publisher, "_publisher", publisher.Publisher())
         yield server
+        publisher.flush(5)
 
 
 class Ear:

@@ -111,13 +111,13 @@ def test_redis_hung_costs_the_caller_nothing(
     async def scenario() -> list[str]:
         ear = Ear(manager, task_channel(TASK))
         await ear.connected()
-        killable_redis.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+        killable_redis.process.send_signal(signal.SIGSTOP)
         try:
             began = time.perf_counter()
             _publish(1000)
             assert time.perf_counter() - began < 1
         finally:
-            killable_redis.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+            killable_redis.process.send_signal(signal.SIGCONT)
         assert await asyncio.to_thread(publisher.flush, 20)
         _publish(1, first=2000, kind="terminal")
         return await ear.hear_until("terminal")
