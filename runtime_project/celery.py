@@ -14,6 +14,6 @@ app = Celery("runtime_project")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # Celery's Django fix-up closes the connection around every job; through the settings namespace
 # this knob is ignored, so it is given to the configuration itself.
-app.add_defaults({"CELERY_DB_REUSE_MAX": 10**9})
+app.add_defaults(lambda: {"CELERY_DB_REUSE_MAX": 10**9})
 app.set_default()
 app.autodiscover_tasks(["tasks_app"], related_name="jobs")

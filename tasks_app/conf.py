@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -33,4 +34,5 @@ class RuntimeSettings:
 
 def runtime() -> RuntimeSettings:
     """Return the settings in force now."""
-    return RuntimeSettings(**settings.RUNTIME)
+    values: dict[str, Any] = settings.RUNTIME
+    return RuntimeSettings(**values)

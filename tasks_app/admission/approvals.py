@@ -116,7 +116,7 @@ def _check_form(decision: str, args_sha256: str, reason: str) -> None:
     problems = []
     if decision not in DECISIONS:
         problems.append(FieldProblem("/decision", "invalid_value", "approve or deny."))
-    if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_MAX:
+    if not 1 <= len(reason.strip()) <= REASON_MAX:
         detail = f"Say why, in 1 to {REASON_MAX} characters."
         problems.append(FieldProblem("/reason", "reason_required", detail))
     if problems:
@@ -169,6 +169,7 @@ def _store(
     principal: Principal, approval: Approval, decision: str, args_sha256: str, reason: str
 ) -> int:
     """Write the decision and what it makes of the approval; return how many approve it now."""
+    assert principal.user_id is not None  # noqa: S101 - _check_eyes lets only people through
     decisions = ApprovalDecision.objects.for_tenant(approval.tenant_id)
     ApprovalDecision.objects.create(
         tenant_id=approval.tenant_id,
@@ -179,7 +180,7 @@ def _store(
         args_sha256=args_sha256,
         via=principal.via,
     )
-    given = decisions.filter(approval_id=approval.id, decision="approve").count()
+    given: int = decisions.filter(approval_id=approval.id, decision="approve").count()
     if decision == "deny":
         approval.status = "denied"
     elif given >= approval.required:

@@ -104,7 +104,7 @@ def _parse(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
     if type_ not in frozenset(CommandType):
         known = ", ".join(CommandType)
         problems.append(FieldProblem("/type", "unknown_command", f"One of {known}."))
-    if not isinstance(reason, str) or not 1 <= len(reason.strip()) <= REASON_MAX:
+    if not 1 <= len(reason.strip()) <= REASON_MAX:
         detail = f"Say why, in 1 to {REASON_MAX} characters."
         problems.append(FieldProblem("/reason", "reason_required", detail))
     if problems:
@@ -199,6 +199,7 @@ def _store(
     reason: str,
     source: str,
 ) -> SteeringCommand:
+    assert principal.user_id is not None  # noqa: S101 - submit_command lets only people through
     task.command_seq += 1
     Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(command_seq=task.command_seq)
     return SteeringCommand.objects.create(

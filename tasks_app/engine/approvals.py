@@ -24,7 +24,9 @@ def digest_of_act(tool: str, arguments: dict[str, Any]) -> str:
 def find_open(task: ClaimedTask, step: Step) -> Approval | None:
     """Return the approval of a step that still counts, the newest one."""
     rows = Approval.objects.for_tenant(task.tenant_id).filter(step_id=step.id)
-    return rows.exclude(status__in=("superseded", "cancelled")).order_by("-created_at").first()
+    rows = rows.exclude(status__in=("superseded", "cancelled")).order_by("-created_at")
+    found: Approval | None = rows.first()
+    return found
 
 
 def ask(
@@ -54,7 +56,7 @@ def consume(task: ClaimedTask, approval_id: UUID, args_sha256: str) -> bool:
     One conditional UPDATE: of many workers at most one succeeds (S57).
     Transaction: the one that begins the effect. Locks: the approval.
     """
-    used = (
+    used: int = (
         Approval.objects.for_tenant(task.tenant_id)
         .filter(
             pk=approval_id,
@@ -76,7 +78,8 @@ def supersede_open(tenant_id: UUID, task_id: UUID, *, keep_steps: list[int]) -> 
     rows = Approval.objects.for_tenant(tenant_id).filter(
         task_id=task_id, status__in=("pending", "approved")
     )
-    return rows.exclude(step_id__in=keep_steps).update(status="superseded")
+    voided: int = rows.exclude(step_id__in=keep_steps).update(status="superseded")
+    return voided
 
 
 def audit_asked(task: ClaimedTask, approval: Approval) -> None:

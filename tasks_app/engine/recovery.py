@@ -76,7 +76,7 @@ def recover_lost() -> int:
             sql.LOST_LEASES, {"grace_seconds": conf.runtime().grace_seconds, "limit": BATCH}
         )
         rows = cursor.fetchall()
-    return sum(_quietly(lambda row=row: _recover(*row)) for row in rows)
+    return sum(_quietly(_recover, *row) for row in rows)
 
 
 def _recover(
@@ -151,7 +151,7 @@ def expire_questions() -> int:
         .order_by("next_wake_at")
         .values_list("id", "tenant_id")[:BATCH]
     )
-    return sum(_quietly(lambda pair=pair: _expire(*pair)) for pair in list(waiting))
+    return sum(_quietly(_expire, *pair) for pair in list(waiting))
 
 
 def _expire(task_id: UUID, tenant_id: UUID) -> None:
@@ -192,7 +192,7 @@ def fail_overdue() -> int:
         .filter(status__in=(TaskStatus.QUEUED, TaskStatus.PAUSED, TaskStatus.INPUT_REQUIRED))
         .values_list("id", "tenant_id")[:BATCH]
     )
-    return sum(_quietly(lambda pair=pair: _fail_overdue(*pair)) for pair in list(overdue))
+    return sum(_quietly(_fail_overdue, *pair) for pair in list(overdue))
 
 
 def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
@@ -217,10 +217,10 @@ def _locked(task_id: UUID, tenant_id: UUID, condition: Q) -> Task | None:
     return found
 
 
-def _quietly(act: Callable[[], Any]) -> int:
+def _quietly(act: Callable[..., None], *row: Any) -> int:
     """Do one row's work; a row that moved on meanwhile is somebody else's already."""
     try:
-        act()
+        act(*row)
     except LeaseLost:
         return 0
     return 1

@@ -222,7 +222,7 @@ class SliceSession:
             return []
         return [f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
 
-    def _parameters(self, held: _Held, document: dict[str, Any] | None) -> dict[str, object]:
+    def _parameters(self, held: _Held, document: dict[str, Any] | None) -> dict[str, Any]:
         if held.units:
             held.events.append(
                 {

@@ -68,12 +68,13 @@ def merged_goal(task: Task, patch: dict[str, Any]) -> tuple[dict[str, Any], Base
 
 def open_question(tenant_id: UUID, task_id: UUID) -> Step | None:
     """Return the question that waits for an answer, if there is one."""
-    return (
+    found: Step | None = (
         Step.objects.for_tenant(tenant_id)
         .filter(task_id=task_id, kind="question", status="waiting", retired_in=None)
         .order_by("position")
         .first()
     )
+    return found
 
 
 def check_answer(step: Step, answer: Any) -> None:

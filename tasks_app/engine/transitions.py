@@ -145,12 +145,12 @@ def move(
     """
     check_edge(source, target)
     bump = int(bumps_version(source, target))
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": EventType.STATUS, "data": _status_event(source, target, reason)},
         *([{"type": extra_event[0], "data": dict(extra_event[1])}] if extra_event else []),
     ]
     sets = ["status = %s", "state_version = t.state_version + %s", "event_seq = t.event_seq + %s"]
-    values: list[object] = [target.value, bump, len(events)]
+    values: list[Any] = [target.value, bump, len(events)]
     if source in LEASED and target not in LEASED:
         sets.append(_UNLEASE)
     if raise_fence:
@@ -164,6 +164,15 @@ def move(
         sets.append(f"{column} = %s")
         values.append(value)
     guard = "" if fence is None else " AND t.fence = %s"
+    parameters: list[Any] = [
+        *values,
+        task_id,
+        tenant_id,
+        source.value,
+        *([] if fence is None else [fence]),
+        len(events),
+        Jsonb(events),
+    ]
     with connection.cursor() as cursor:
         cursor.execute(
             f"""
@@ -179,15 +188,7 @@ WITH moved AS (
     FROM moved, jsonb_array_elements(%s) WITH ORDINALITY AS e(value, number)
 )
 SELECT state_version, event_seq, progress_done, progress_total, phase FROM moved""",
-            [
-                *values,
-                task_id,
-                tenant_id,
-                source.value,
-                *([] if fence is None else [fence]),
-                len(events),
-                Jsonb(events),
-            ],
+            parameters,
         )
         row = cursor.fetchone()
     if row is None:
@@ -213,7 +214,7 @@ SELECT state_version, event_seq, progress_done, progress_total, phase FROM moved
             progress,
             phase,
             version,
-        )  # type: ignore[arg-type]
+        )
     return Moved(version, seq)
 
 
@@ -225,6 +226,7 @@ def append_event(
     Args:
         bump: how much `state_version` grows: 1 when a command or approval was accepted.
     """
+    parameters: list[Any] = [bump, task_id, tenant_id, event_type, Jsonb(dict(data))]
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -239,7 +241,7 @@ WITH told AS (
     SELECT tenant_id, id, event_seq, %s, %s, clock_timestamp() FROM told
 )
 SELECT state_version, event_seq, progress_done, progress_total, phase FROM told""",
-            [bump, task_id, tenant_id, event_type, Jsonb(dict(data))],
+            parameters,
         )
         version, seq, done, total, phase = cursor.fetchone()
     tell(tenant_id, task_id, seq, event_type, done / total if total else None, phase, version)

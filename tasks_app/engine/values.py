@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import override
 
 from ledger_app.domain.canonical import canonical_bytes, cleaned, digest_of
 from tasks_app.domain.errors import ConfigurationError
@@ -161,13 +162,16 @@ class StoredMapResults(MapResults[Any]):
             self._result_adapter = _adapter(arguments[0])
 
     @property
+    @override
     def count(self) -> int:
         return self._step.next_item
 
     @property
+    @override
     def failed(self) -> int:
         return self._step.items_failed
 
+    @override
     def __iter__(self) -> Iterator[MapItem[Any]]:
         ranges = (
             StepRange.objects.for_tenant(self._step.tenant_id)

@@ -6,7 +6,7 @@ from typing import Any
 from tasks_app.engine import approvals, delivery, step_runner, transitions
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
-from tasks_app.models import Approval, Step
+from tasks_app.models import Approval, ApprovalDecision, Step
 
 
 def run_approval(session: SliceSession, step: Step) -> None:
@@ -94,7 +94,8 @@ def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
                 stop_reason="approval_expired",
             )
         raise SliceDone("failed")
-    reason = approval.decisions.for_tenant(session.task.tenant_id).order_by("id").last()
+    given = ApprovalDecision.objects.for_tenant(session.task.tenant_id)
+    reason = given.filter(approval_id=approval.id).order_by("id").last()
     step_runner.succeed(
         session,
         step,

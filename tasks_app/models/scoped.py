@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from django.db import models
+from typing_extensions import override
 
 from tasks_app.domain.principal import Principal
 
@@ -64,39 +65,48 @@ class TenantQuerySet(models.QuerySet[M]):
                 f"{self.model.__name__}: start from visible_to, for_tenant or all_tenants"
             )
 
+    @override
     def _fetch_all(self) -> None:
         self._require_scope()
-        super()._fetch_all()  # type: ignore[misc]
+        super()._fetch_all()
 
-    def iterator(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - same as Django's
+    @override
+    def iterator(self, *args: Any, **kwargs: Any) -> Any:
         self._require_scope()
         return super().iterator(*args, **kwargs)
 
+    @override
     def count(self) -> int:
         self._require_scope()
         return super().count()
 
+    @override
     def exists(self) -> bool:
         self._require_scope()
         return super().exists()
 
+    @override
     def aggregate(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         self._require_scope()
         return super().aggregate(*args, **kwargs)
 
+    @override
     def explain(self, *args: Any, **kwargs: Any) -> str:
         self._require_scope()
         return super().explain(*args, **kwargs)
 
+    @override
     def update(self, **kwargs: Any) -> int:
         self._require_scope()
         return super().update(**kwargs)
 
+    @override
     def delete(self) -> tuple[int, dict[str, int]]:
         self._require_scope()
         return super().delete()
 
-    def bulk_create(self, objs: Any, *args: Any, **kwargs: Any) -> list[M]:  # noqa: ANN401
+    @override
+    def bulk_create(self, objs: Any, *args: Any, **kwargs: Any) -> list[M]:
         rows = list(objs)
         self._require_scope()
         return super().bulk_create(rows, *args, **kwargs)
@@ -119,7 +129,8 @@ class ScopedManager(models.Manager[M]):
 
     use_in_migrations = False
 
-    def create(self, **kwargs: Any) -> M:  # noqa: ANN401 - same as Django's
+    @override
+    def create(self, **kwargs: Any) -> M:
         if kwargs.get("tenant_id") is None and kwargs.get("tenant") is None:
             raise TenantScopeError(f"{self.model.__name__}: create needs a tenant")
         return super().create(**kwargs)

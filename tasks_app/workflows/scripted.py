@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
 from tasks_app.workflows.definition import (
     Collect,
@@ -140,10 +141,12 @@ class Numbers(BaseModel):
 class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
     """One plan step for each operation."""
 
+    @override
     def check(self, goal: ScriptGoal) -> None:
         if goal.refuse_goal:
             raise GoalError("/refuse_goal", "goal_refused", "The script refuses its goal.")
 
+    @override
     def plan(self, goal: ScriptGoal, p: Any) -> Any:
         last: Any = None
         for operation in goal.script:

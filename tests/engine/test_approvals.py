@@ -1,10 +1,14 @@
 """Approvals: bound to one exact act, decided by other people, used once."""
 
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
 import pytest
 from django.db import connection
 
 from ledger_app.queries import list_effects
-from tasks_app.admission.approvals import decide_approval
+from tasks_app.admission.approvals import Decided, decide_approval
 from tasks_app.domain.errors import (
     ApprovalChangedError,
     ApprovalDecidedError,
@@ -17,22 +21,21 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.engine import recovery
 from tasks_app.models import Approval
+from tests.support.engine import Engine, lines
 
 
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def act(path, **rest):
+def act(path: Path, **rest: Any) -> dict[str, Any]:
     return {"op": "effect", "key": "mail", "append": str(path), "approve": True, **rest}
 
 
-def approval_of(engine, task_id, status="pending"):
+def approval_of(engine: Engine, task_id: UUID, status: str = "pending") -> Approval:
     return Approval.objects.for_tenant(engine.tenant.id).get(task_id=task_id, status=status)
 
 
-def decide(engine, approval, decision="approve", by=None, **changes):
-    request = {
+def decide(
+    engine: Engine, approval: Approval, decision: str = "approve", by: Any = None, **changes: Any
+) -> Decided:
+    request: dict[str, Any] = {
         "approval_id": approval.id,
         "decision": decision,
         "args_sha256": approval.args_sha256,
@@ -44,13 +47,13 @@ def decide(engine, approval, decision="approve", by=None, **changes):
     return decide_approval(by or engine.approver, **request)
 
 
-def waiting(engine, path, **rest):
+def waiting(engine: Engine, path: Path, **rest: Any) -> UUID:
     task_id = engine.submit(act(path, **rest))
     assert engine.drive(task_id).status == "input_required"
     return task_id
 
 
-def test_nothing_is_done_before_the_approval(engine, tmp_path):
+def test_nothing_is_done_before_the_approval(engine: Engine, tmp_path: Path) -> None:
     """M16.5: the task waits without a lease; after the approval the act is done once."""
     out = tmp_path / "out"
     task_id = waiting(engine, out)
@@ -65,7 +68,7 @@ def test_nothing_is_done_before_the_approval(engine, tmp_path):
     engine.assert_audit_verifies(task_id)
 
 
-def test_denied_act_is_skipped_and_the_task_goes_on(engine, tmp_path):
+def test_denied_act_is_skipped_and_the_task_goes_on(engine: Engine, tmp_path: Path) -> None:
     """S62: deny leads to the planned branch, without a retry."""
     out = tmp_path / "out"
     task_id = engine.submit(act(out), {"op": "set", "values": {"after": True}})
@@ -75,7 +78,7 @@ def test_denied_act_is_skipped_and_the_task_goes_on(engine, tmp_path):
     assert (task.status, task.result, lines(out)) == ("completed", {"after": True}, [])
 
 
-def test_expired_approval_counts_as_denied(engine, tmp_path):
+def test_expired_approval_counts_as_denied(engine: Engine, tmp_path: Path) -> None:
     """S61: nobody answered in time: not done; a late decision is refused."""
     task_id = waiting(engine, tmp_path / "out")
     approval = approval_of(engine, task_id)
@@ -89,10 +92,10 @@ def test_expired_approval_counts_as_denied(engine, tmp_path):
     recovery.expire_questions()
     assert engine.drive(task_id).status == "completed"
     assert lines(tmp_path / "out") == []
-    assert approval_of(engine, task_id, "expired")
+    assert approval_of(engine, task_id, "expired").decided_at is not None
 
 
-def test_expired_approval_may_fail_the_task(engine, tmp_path):
+def test_expired_approval_may_fail_the_task(engine: Engine, tmp_path: Path) -> None:
     """on_timeout="fail": the task fails with the reason."""
     task_id = waiting(engine, tmp_path / "out", on_timeout="fail")
     with connection.cursor() as cursor:
@@ -105,7 +108,7 @@ def test_expired_approval_may_fail_the_task(engine, tmp_path):
     assert (task.status, task.stop_reason) == ("failed", "approval_expired")
 
 
-def test_who_asked_or_shaped_it_does_not_decide(engine, tmp_path):
+def test_who_asked_or_shaped_it_does_not_decide(engine: Engine, tmp_path: Path) -> None:
     """S59, A12, A13: not the initiator in any role, not who adjusted the goal."""
     both = engine.person("submitter", "approver", "operator")
     task_id = engine.submit(act(tmp_path / "out"), by=both)
@@ -121,7 +124,7 @@ def test_who_asked_or_shaped_it_does_not_decide(engine, tmp_path):
     assert (lines(tmp_path / "out"), lines(tmp_path / "elsewhere")) == ([], [])
 
 
-def test_rights_and_sight(engine, tmp_path):
+def test_rights_and_sight(engine: Engine, tmp_path: Path) -> None:
     """Section 2: operators see but do not decide; another tenant's person sees nothing."""
     from tasks_app.admission import principal
     from tests import factories
@@ -136,7 +139,7 @@ def test_rights_and_sight(engine, tmp_path):
         decide(engine, approval, by=stranger)
 
 
-def test_only_what_was_seen_can_be_decided(engine, tmp_path):
+def test_only_what_was_seen_can_be_decided(engine: Engine, tmp_path: Path) -> None:
     """S58: wrong digest or version is a conflict; missing ones are asked for; nothing changes."""
     task_id = waiting(engine, tmp_path / "out")
     approval = approval_of(engine, task_id)
@@ -153,7 +156,7 @@ def test_only_what_was_seen_can_be_decided(engine, tmp_path):
     assert approval_of(engine, task_id).version == 1
 
 
-def test_a_decision_is_final(engine, tmp_path):
+def test_a_decision_is_final(engine: Engine, tmp_path: Path) -> None:
     """S62: a second decision is a conflict."""
     task_id = waiting(engine, tmp_path / "out")
     approval = approval_of(engine, task_id)
@@ -162,7 +165,7 @@ def test_a_decision_is_final(engine, tmp_path):
         decide(engine, approval, by=engine.person("approver"))
 
 
-def test_changed_arguments_void_the_approval(engine, tmp_path):
+def test_changed_arguments_void_the_approval(engine: Engine, tmp_path: Path) -> None:
     """A14: an approval of other arguments lets nothing through and the question is asked anew."""
     old, new = tmp_path / "old", tmp_path / "new"
     task_id = waiting(engine, old)
@@ -178,7 +181,7 @@ def test_changed_arguments_void_the_approval(engine, tmp_path):
     assert (len(lines(old)), len(lines(new))) == (0, 1)
 
 
-def test_approval_changed_in_the_database_is_not_used(engine, tmp_path):
+def test_approval_changed_in_the_database_is_not_used(engine: Engine, tmp_path: Path) -> None:
     """S57: the digest is compared when the approval is used, not only when it is given."""
     task_id = waiting(engine, tmp_path / "out")
     decide(engine, approval_of(engine, task_id))
@@ -188,7 +191,7 @@ def test_approval_changed_in_the_database_is_not_used(engine, tmp_path):
     assert lines(tmp_path / "out") == []
 
 
-def test_pause_while_waiting_does_not_cross_the_approval(engine, tmp_path):
+def test_pause_while_waiting_does_not_cross_the_approval(engine: Engine, tmp_path: Path) -> None:
     """M16.5: paused, approved, still paused; the act comes only after the resume."""
     task_id = waiting(engine, tmp_path / "out")
     engine.steer(task_id, "pause")
@@ -200,7 +203,7 @@ def test_pause_while_waiting_does_not_cross_the_approval(engine, tmp_path):
     assert len(lines(tmp_path / "out")) == 1
 
 
-def test_task_wants_its_own_approval_before_an_act(engine, tmp_path):
+def test_task_wants_its_own_approval_before_an_act(engine: Engine, tmp_path: Path) -> None:
     """M6: `approvalPolicy.before` puts an approval in front of an act that has none."""
     operation = {"op": "effect", "key": "k", "append": str(tmp_path / "out")}
     task_id = engine.submit(operation, approval_policy={"before": ["act"]})
@@ -210,7 +213,7 @@ def test_task_wants_its_own_approval_before_an_act(engine, tmp_path):
     assert len(lines(tmp_path / "out")) == 1
 
 
-def test_cancelled_task_takes_its_question_along(engine, tmp_path):
+def test_cancelled_task_takes_its_question_along(engine: Engine, tmp_path: Path) -> None:
     """A cancelled task's approval is closed; deciding it is refused."""
     task_id = waiting(engine, tmp_path / "out")
     approval = approval_of(engine, task_id)

@@ -1,31 +1,36 @@
 """Effects: entered before the call, settled with the result, never lost in doubt."""
 
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
 from ledger_app.domain.effects import EffectState
-from ledger_app.queries import list_effects
+from ledger_app.queries import EffectRow, list_effects
 from tasks_app.workflows.scripted import Scripted
+from tests.support.engine import Engine, lines
 
 
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def effects_of(engine, task_id):
+def effects_of(engine: Engine, task_id: UUID) -> list[EffectRow]:
     return list_effects(tenant_id=engine.tenant.id, task_id=task_id)
 
 
-def test_key_is_the_same_at_every_try(engine, tmp_path, monkeypatch):
+def test_key_is_the_same_at_every_try(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """E-table keyed: after a failure that may have happened, the same key is sent again."""
     out = tmp_path / "out"
     original = Scripted.act
 
-    def flaky(self, ctx, operation):
+    @wraps(original)
+    def flaky(self: Any, ctx: Any, operation: Any) -> Any:
         result = original(self, ctx, operation)
         if len(lines(out)) == 1:
             raise OSError("the answer was lost")
         return result
 
-    flaky.__wrapped__ = original
-    flaky.__durable_step__ = original.__durable_step__
     monkeypatch.setattr(Scripted, "act", flaky)
     task_id = engine.submit({"op": "effect", "key": "k", "append": str(out)})
     task = engine.drive(task_id)
@@ -36,7 +41,7 @@ def test_key_is_the_same_at_every_try(engine, tmp_path, monkeypatch):
     ]
 
 
-def test_refused_act_fails_the_task_with_its_code(engine, tmp_path):
+def test_refused_act_fails_the_task_with_its_code(engine: Engine, tmp_path: Path) -> None:
     """A certain no is a failure, not a doubt; nothing is tried again."""
     task_id = engine.submit({"op": "effect", "key": "k", "refuse": True})
     task = engine.drive(task_id)
@@ -48,7 +53,7 @@ def test_refused_act_fails_the_task_with_its_code(engine, tmp_path):
     assert [row.state for row in effects_of(engine, task_id)] == [EffectState.FAILED]
 
 
-def test_act_whose_outcome_stays_unknown_goes_to_a_person(engine):
+def test_act_whose_outcome_stays_unknown_goes_to_a_person(engine: Engine) -> None:
     """E60: after the last try the effect is in doubt and the task is held; nothing is rerun."""
     task_id = engine.submit({"op": "effect", "key": "k", "post": "http://127.0.0.1:9/"})
     task = engine.drive(task_id)
@@ -59,7 +64,7 @@ def test_act_whose_outcome_stays_unknown_goes_to_a_person(engine):
     assert engine.task(task_id).status == "cancelled"
 
 
-def test_replanned_act_is_another_act(engine, tmp_path):
+def test_replanned_act_is_another_act(engine: Engine, tmp_path: Path) -> None:
     """A later plan's act with other arguments has its own key; a finished one is not repeated."""
     a, b = tmp_path / "a", tmp_path / "b"
     task_id = engine.submit(

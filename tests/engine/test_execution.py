@@ -1,17 +1,18 @@
 """Steps, maps, results, retries: what is stored once and never computed again."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from pytest_django import Settings
 
 from ledger_app.queries import find_receipt
 from tasks_app.domain.errors import InvalidInputError, UnknownWorkflowError
 from tasks_app.models import Artifact, Attempt, Checkpoint, Event, Outbox, Slice, Step, Task
+from tests.support.engine import Engine, lines
 
 
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def test_script_runs_to_the_end(engine, tmp_path):
+def test_script_runs_to_the_end(engine: Engine, tmp_path: Path) -> None:
     """E4: a task of every kind of step completes, with a receipt and a verified audit chain."""
     task_id = engine.submit(
         {"op": "say", "text": "hi"},
@@ -31,7 +32,7 @@ def test_script_runs_to_the_end(engine, tmp_path):
     engine.assert_audit_verifies(task_id)
 
 
-def test_events_are_dense_and_fold_to_the_snapshot(engine):
+def test_events_are_dense_and_fold_to_the_snapshot(engine: Engine) -> None:
     """M8: `seq` grows by one from 1; the last progress event says what the row says."""
     task_id = engine.submit(*[{"op": "say", "text": str(n)} for n in range(30)])
     task = engine.drive(task_id)
@@ -45,7 +46,7 @@ def test_events_are_dense_and_fold_to_the_snapshot(engine):
     assert progress[-1] == 1.0
 
 
-def test_progress_and_slices_leave_the_version_alone(engine, settings):
+def test_progress_and_slices_leave_the_version_alone(engine: Engine, settings: Settings) -> None:
     """E31: neither slices nor steps nor checkpoints change what a person decides about."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 5}
     task_id = engine.submit(*[{"op": "say"} for _ in range(30)])
@@ -56,7 +57,7 @@ def test_progress_and_slices_leave_the_version_alone(engine, settings):
     assert Slice.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).count() == 4
 
 
-def test_slice_hands_on_and_owes_the_next_message(engine, settings):
+def test_slice_hands_on_and_owes_the_next_message(engine: Engine, settings: Settings) -> None:
     """E4: at the end of a slice the next message is owed in the same commit."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 5}
     task_id = engine.submit(*[{"op": "say"} for _ in range(12)])
@@ -68,7 +69,9 @@ def test_slice_hands_on_and_owes_the_next_message(engine, settings):
     assert not Outbox.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).exists()
 
 
-def test_steps_run_once_over_many_slices(engine, settings, tmp_path):
+def test_steps_run_once_over_many_slices(
+    engine: Engine, settings: Settings, tmp_path: Path
+) -> None:
     """E2: resuming goes on at the cursor; nothing that is done runs again."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 3}
     task_id = engine.submit(*[{"op": "say", "append": str(tmp_path / "ran")} for _ in range(20)])
@@ -76,7 +79,9 @@ def test_steps_run_once_over_many_slices(engine, settings, tmp_path):
     assert len(lines(tmp_path / "ran")) == 20
 
 
-def test_map_runs_each_item_once_and_collects_failures(engine, settings, tmp_path):
+def test_map_runs_each_item_once_and_collects_failures(
+    engine: Engine, settings: Settings, tmp_path: Path
+) -> None:
     """E-table map: results by item, a range cursor, failed items recorded."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 25}
     task_id = engine.submit(
@@ -89,7 +94,7 @@ def test_map_runs_each_item_once_and_collects_failures(engine, settings, tmp_pat
     assert sorted(map(int, lines(tmp_path / "ran"))) == [n for n in range(120) if n not in {7, 70}]
 
 
-def test_map_stops_at_the_first_failure_unless_it_collects(engine):
+def test_map_stops_at_the_first_failure_unless_it_collects(engine: Engine) -> None:
     """A map without `on_error` fails its task; what was done before stays stored."""
     task_id = engine.submit({"op": "map", "count": 50, "fail": [], "max_failed": None})
     assert engine.drive(task_id).status == "completed"
@@ -99,13 +104,13 @@ def test_map_stops_at_the_first_failure_unless_it_collects(engine):
     assert task.error["code"] == "TooManyFailedItemsError"
 
 
-def test_empty_map_completes(engine):
+def test_empty_map_completes(engine: Engine) -> None:
     """A map over nothing is done at once."""
     task = engine.drive(engine.submit({"op": "map", "count": 0}))
     assert task.result == {"count": 0, "failed": 0, "total": 0}
 
 
-def test_failing_step_is_tried_again_and_leaves_attempts(engine, tmp_path):
+def test_failing_step_is_tried_again_and_leaves_attempts(engine: Engine, tmp_path: Path) -> None:
     """E23: each failed try is a row with diagnostics; the step succeeds in the end."""
     task_id = engine.submit({"op": "fail", "times": 2, "append": str(tmp_path / "tries")})
     task = engine.drive(task_id)
@@ -116,7 +121,7 @@ def test_failing_step_is_tried_again_and_leaves_attempts(engine, tmp_path):
     assert all(attempt.retry_at is not None for attempt in attempts)
 
 
-def test_step_that_always_fails_fails_the_task(engine):
+def test_step_that_always_fails_fails_the_task(engine: Engine) -> None:
     """E23: after the last try the task fails, with the reason and a receipt."""
     task = engine.drive(engine.submit({"op": "fail"}, {"op": "say"}))
     assert (task.status, task.stop_reason) == ("failed", "step_failed")
@@ -125,7 +130,7 @@ def test_step_that_always_fails_fails_the_task(engine):
     assert task.lease_owner is None
 
 
-def test_checkpoint_follows_the_policy(engine):
+def test_checkpoint_follows_the_policy(engine: Engine) -> None:
     """E51: with `every_steps` 4 no more than 4 steps lie between two checkpoints."""
     task_id = engine.submit(
         *[{"op": "say"} for _ in range(21)], checkpoint_policy={"every_steps": 4}
@@ -137,7 +142,7 @@ def test_checkpoint_follows_the_policy(engine):
     assert positions[-1] == 21
 
 
-def test_large_result_is_stored_as_a_blob_and_read_back(engine):
+def test_large_result_is_stored_as_a_blob_and_read_back(engine: Engine) -> None:
     """Stack 2.2: results above 16 KiB leave the row; later steps read them all the same."""
     task_id = engine.submit({"op": "set", "values": {"text": "x" * 50_000}})
     task = engine.drive(task_id)
@@ -146,13 +151,13 @@ def test_large_result_is_stored_as_a_blob_and_read_back(engine):
     assert task.result == {"text": "x" * 50_000}
 
 
-def test_text_that_postgresql_refuses_is_cleaned(engine):
+def test_text_that_postgresql_refuses_is_cleaned(engine: Engine) -> None:
     """A40: a result with NUL and lone surrogates does not fail the step again and again."""
     task = engine.drive(engine.submit({"op": "set", "values": {"text": "a"}}, {"op": "say"}))
     assert task.status == "completed"
 
 
-def test_artifact_of_a_repeated_step_is_presented_once(engine):
+def test_artifact_of_a_repeated_step_is_presented_once(engine: Engine) -> None:
     """The same content under the same name is one artifact, however often the step runs."""
     task_id = engine.submit({"op": "write", "path": "a.txt", "text": "hello"})
     assert engine.drive(task_id).status == "completed"
@@ -160,7 +165,7 @@ def test_artifact_of_a_repeated_step_is_presented_once(engine):
     assert [(row.name, row.size_bytes) for row in rows] == [("a.txt", 5)]
 
 
-def test_damaged_artifact_never_ends_in_success(engine, settings):
+def test_damaged_artifact_never_ends_in_success(engine: Engine, settings: Settings) -> None:
     """M40: presented outputs are checked by digest before the task may be completed."""
     task_id = engine.submit(
         {"op": "write", "path": "a.txt", "text": "hello"}, {"op": "interrupt", "value": "?"}
@@ -188,7 +193,9 @@ def test_damaged_artifact_never_ends_in_success(engine, settings):
         ({"idempotency_key": " "}, InvalidInputError, ""),
     ],
 )
-def test_bad_request_stores_nothing(engine, change, error, pointer):
+def test_bad_request_stores_nothing(
+    engine: Engine, change: dict[str, Any], error: type[InvalidInputError], pointer: str | None
+) -> None:
     """Bad input gets a clear error with a pointer and changes nothing."""
     from tasks_app.admission.tasks import admit_task
 
@@ -200,25 +207,25 @@ def test_bad_request_stores_nothing(engine, change, error, pointer):
     assert Task.objects.for_tenant(engine.tenant.id).count() == 0
 
 
-def test_admission_joins_the_callers_transaction(engine):
+def test_admission_joins_the_callers_transaction(engine: Engine) -> None:
     """E11: what the caller rolls back was never admitted."""
     from django.db import transaction
 
-    class Undo(Exception):
+    class UndoError(Exception):
         pass
 
-    def undone():
+    def undone() -> Any:
         with transaction.atomic():
             engine.submit({"op": "say"})
-            raise Undo
+            raise UndoError
 
-    with pytest.raises(Undo):
+    with pytest.raises(UndoError):
         undone()
     assert Task.objects.for_tenant(engine.tenant.id).count() == 0
     assert Outbox.objects.for_tenant(engine.tenant.id).count() == 0
 
 
-def test_idempotency_key_replays_and_refuses_another_request(engine):
+def test_idempotency_key_replays_and_refuses_another_request(engine: Engine) -> None:
     """M33: the same request returns the first task, another one is a conflict."""
     from tasks_app.domain.errors import IdempotencyMismatchError
 

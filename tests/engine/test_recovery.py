@@ -1,9 +1,12 @@
 """Takeover after a lost lease, dead letters, sweeper passes."""
 
 import json
+from pathlib import Path
+from uuid import UUID
 
 import pytest
 from django.db import connection
+from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
 from tasks_app.domain.checkpoint import digest
@@ -12,13 +15,10 @@ from tasks_app.engine import continuation, lease, recovery, slice_runner
 from tasks_app.engine.session import SliceSession
 from tasks_app.models import Checkpoint, Outbox, Slice
 from tasks_app.workflows.scripted import Scripted
+from tests.support.engine import Engine, lines
 
 
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def abandon(engine, task_id):
+def abandon(engine: Engine, task_id: UUID) -> lease.Lease:
     """Claim the task and walk away, as a killed worker would."""
     held = lease.claim(task_id)
     assert held is not None
@@ -28,7 +28,7 @@ def abandon(engine, task_id):
     return held
 
 
-def change_checkpoint(sql, *values):
+def change_checkpoint(sql: str, *values: str | int | UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE tasks_app_checkpoint DISABLE TRIGGER USER")
         cursor.execute(sql, values)
@@ -36,7 +36,7 @@ def change_checkpoint(sql, *values):
 
 
 @pytest.fixture
-def half_done(engine, settings, tmp_path):
+def half_done(engine: Engine, settings: Settings, tmp_path: Path) -> UUID:
     """Return a task with 5 of 12 steps done and where its steps count themselves."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 5}
     task_id = engine.submit(*[{"op": "say", "append": str(tmp_path / "ran")} for _ in range(12)])
@@ -44,7 +44,9 @@ def half_done(engine, settings, tmp_path):
     return task_id
 
 
-def test_lost_lease_is_recovered_from_the_checkpoint(engine, half_done, tmp_path):
+def test_lost_lease_is_recovered_from_the_checkpoint(
+    engine: Engine, half_done: UUID, tmp_path: Path
+) -> None:
     """M12: recovering, verified, continued; finished steps are not run again; all audited."""
     before = engine.task(half_done)
     abandon(engine, half_done)
@@ -61,25 +63,28 @@ def test_lost_lease_is_recovered_from_the_checkpoint(engine, half_done, tmp_path
     engine.assert_audit_verifies(half_done)
 
 
-def test_live_worker_is_not_taken_over(engine, half_done):
+def test_live_worker_is_not_taken_over(engine: Engine, half_done: UUID) -> None:
     """E46: as long as the process holds its lock and its lease is not over, nothing happens."""
     held = lease.claim(half_done)
+    assert held is not None
     assert recovery.recover_lost() == 0
     assert engine.task(half_done).status == "working"
     lease.release(held)
 
 
-def test_dead_process_is_noticed_before_its_lease_ends(engine, half_done):
+def test_dead_process_is_noticed_before_its_lease_ends(engine: Engine, half_done: UUID) -> None:
     """E46: the lock of the process is free, so the lease is not waited for."""
     held = lease.claim(half_done)
     lease.stop_keeper()
-    assert engine.task(half_done).lease_expires_at > lease.database_now()
+    expires_at = engine.task(half_done).lease_expires_at
+    assert expires_at is not None
+    assert expires_at > lease.database_now()
     assert recovery.recover_lost() == 1
     assert engine.task(half_done).status == "recovering"
     assert held is not None
 
 
-def test_old_fence_writes_nothing(engine, half_done):
+def test_old_fence_writes_nothing(engine: Engine, half_done: UUID) -> None:
     """E3: after a takeover every write of the old slice is refused and changes no row."""
     held = abandon(engine, half_done)
     held.lost = False
@@ -95,7 +100,9 @@ def test_old_fence_writes_nothing(engine, half_done):
     assert (now.event_seq, now.state_version) == (seen.event_seq, seen.state_version)
 
 
-def test_too_many_recoveries_need_a_person(engine, half_done, settings):
+def test_too_many_recoveries_need_a_person(
+    engine: Engine, half_done: UUID, settings: Settings
+) -> None:
     """E60: more than `max_recoveries` in a row without a committed step: dead letter."""
     for number in range(settings.RUNTIME["max_recoveries"]):
         abandon(engine, half_done)
@@ -106,7 +113,7 @@ def test_too_many_recoveries_need_a_person(engine, half_done, settings):
     assert engine.run(half_done) == "idle"
 
 
-def test_progress_resets_the_recovery_counter(engine, half_done):
+def test_progress_resets_the_recovery_counter(engine: Engine, half_done: UUID) -> None:
     """E60: a committed step since the last takeover starts the count anew."""
     abandon(engine, half_done)
     assert engine.run(half_done) == "slice_spent"
@@ -122,7 +129,9 @@ def test_progress_resets_the_recovery_counter(engine, half_done):
         ("UPDATE tasks_app_checkpoint SET document = 'nonsense', sha256 = %s", "nonsense"),
     ],
 )
-def test_changed_checkpoint_is_not_executed(engine, half_done, tmp_path, sql, why):
+def test_changed_checkpoint_is_not_executed(
+    engine: Engine, half_done: UUID, tmp_path: Path, sql: str, why: str
+) -> None:
     """M16.6: dead letter, and not one step runs."""
     done = len(lines(tmp_path / "ran"))
     if why == "text":
@@ -142,7 +151,7 @@ def test_changed_checkpoint_is_not_executed(engine, half_done, tmp_path, sql, wh
     assert len(lines(tmp_path / "ran")) == done
 
 
-def test_checkpoint_of_a_newer_schema_is_held(engine, half_done):
+def test_checkpoint_of_a_newer_schema_is_held(engine: Engine, half_done: UUID) -> None:
     """E52: an unknown newer version is a dead letter, not a crash."""
     row = Checkpoint.objects.for_tenant(engine.tenant.id).order_by("-seq").first()
     newer = row.document.replace('"schema_version":1', '"schema_version":99')
@@ -155,7 +164,9 @@ def test_checkpoint_of_a_newer_schema_is_held(engine, half_done):
     assert engine.run(half_done) == "dead_lettered"
 
 
-def test_checkpoint_of_another_task_is_not_taken(engine, half_done, settings):
+def test_checkpoint_of_another_task_is_not_taken(
+    engine: Engine, half_done: UUID, settings: Settings
+) -> None:
     """A checkpoint moved over from another task has a right checksum and the wrong owner."""
     other = engine.submit(*[{"op": "say"} for _ in range(12)])
     engine.run(other)
@@ -169,7 +180,7 @@ def test_checkpoint_of_another_task_is_not_taken(engine, half_done, settings):
     assert engine.run(half_done) == "dead_lettered"
 
 
-def test_checkpoints_cannot_be_changed_by_sql(engine, half_done):
+def test_checkpoints_cannot_be_changed_by_sql(engine: Engine, half_done: UUID) -> None:
     """E50: a checkpoint is immutable for every role that does not switch triggers off."""
     from django.db import IntegrityError, transaction
 
@@ -177,7 +188,7 @@ def test_checkpoints_cannot_be_changed_by_sql(engine, half_done):
         cursor.execute("UPDATE tasks_app_checkpoint SET sha256 = 'x'")
 
 
-def test_workflow_with_another_version_is_held(engine, half_done):
+def test_workflow_with_another_version_is_held(engine: Engine, half_done: UUID) -> None:
     """A task whose workflow changed its version is not run by other code."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE tasks_app_task SET workflow_version = 7")
@@ -185,7 +196,7 @@ def test_workflow_with_another_version_is_held(engine, half_done):
     assert engine.task(half_done).error["code"] == "configuration_error"
 
 
-def test_lost_message_is_sent_again(engine):
+def test_lost_message_is_sent_again(engine: Engine) -> None:
     """E1: a message that was lost with the broker is sent again by the sweeper."""
     task_id = engine.submit({"op": "say"})
     with connection.cursor() as cursor:
@@ -196,7 +207,7 @@ def test_lost_message_is_sent_again(engine):
     assert row.tries == 1
 
 
-def test_due_task_without_a_message_gets_one(engine):
+def test_due_task_without_a_message_gets_one(engine: Engine) -> None:
     """A due timer, or a row whose outbox entry was never written, is woken."""
     task_id = engine.submit({"op": "sleep", "s": 60})
     engine.run(task_id)
@@ -206,7 +217,7 @@ def test_due_task_without_a_message_gets_one(engine):
     assert Outbox.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).exists()
 
 
-def test_overdue_task_fails(engine):
+def test_overdue_task_fails(engine: Engine) -> None:
     """M18: a task past its own deadline fails with the reason."""
     task_id = engine.submit({"op": "say"})
     with connection.cursor() as cursor:
@@ -216,7 +227,7 @@ def test_overdue_task_fails(engine):
     assert (task.status, task.stop_reason) == ("failed", "max_duration")
 
 
-def test_suspended_tenant_is_not_worked_for(engine):
+def test_suspended_tenant_is_not_worked_for(engine: Engine) -> None:
     """S1: a suspended tenant's tasks are not claimed."""
     task_id = engine.submit({"op": "say"})
     engine.tenant.status = "suspended"

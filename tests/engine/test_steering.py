@@ -1,8 +1,13 @@
 """The six commands: accepted against one version, applied at a safe point or at once."""
 
-from uuid import uuid4
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
+from pytest_django import Settings
 
 from tasks_app.domain.errors import (
     CommandRejectedError,
@@ -16,38 +21,35 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.models import SteeringCommand
 from tasks_app.workflows.scripted import Scripted
+from tests.support.engine import Engine, lines
+
+During = Callable[[int, Callable[[], object]], None]
 
 
-def lines(path):
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def command(engine, task_id):
+def command(engine: Engine, task_id: UUID) -> SteeringCommand:
     return SteeringCommand.objects.for_tenant(engine.tenant.id).get(task_id=task_id)
 
 
 @pytest.fixture
-def during(monkeypatch):
+def during(monkeypatch: pytest.MonkeyPatch) -> During:
     """Let a test act in the middle of a step: `during(n, act)` at the n-th executed operation."""
-    plans = {}
+    plans: dict[int, Callable[[], object]] = {}
     original = Scripted.run
-    seen = []
+    seen: list[str] = []
 
-    def run(self, ctx, operation):
+    @wraps(original)
+    def run(self: Any, ctx: Any, operation: Any) -> Any:
         seen.append(ctx.step_key)
         act = plans.pop(len(seen), None)
         if act is not None:
             act()
         return original(self, ctx, operation)
 
-    run.__wrapped__ = original
-    for name in ("__durable_step__", "__annotations__", "__name__", "__qualname__"):
-        setattr(run, name, getattr(original, name))
     monkeypatch.setattr(Scripted, "run", run)
     return lambda number, act: plans.update({number: act})
 
 
-def test_pause_in_the_middle_stops_before_the_next_step(engine, during):
+def test_pause_in_the_middle_stops_before_the_next_step(engine: Engine, during: During) -> None:
     """E73: pausing is accepted at once, takes effect at the safe point, resume goes on."""
     task_id = engine.submit(*[{"op": "say"} for _ in range(6)])
     during(3, lambda: engine.steer(task_id, "pause"))
@@ -59,12 +61,12 @@ def test_pause_in_the_middle_stops_before_the_next_step(engine, during):
     assert engine.drive(task_id).status == "completed"
 
 
-def test_pause_shows_pausing_while_the_step_runs(engine, during):
+def test_pause_shows_pausing_while_the_step_runs(engine: Engine, during: During) -> None:
     """M4: between acceptance and safe point the task is pausing and the version has grown."""
     task_id = engine.submit(*[{"op": "say"} for _ in range(3)])
-    seen = []
+    seen: list[tuple[str, str, int]] = []
 
-    def look():
+    def look() -> Any:
         before = engine.task(task_id).state_version
         done = engine.steer(task_id, "pause")
         seen.append((engine.task(task_id).status, done.status, done.state_version - before))
@@ -74,7 +76,9 @@ def test_pause_shows_pausing_while_the_step_runs(engine, during):
     assert seen == [("pausing", "pending", 1)]
 
 
-def test_cancel_in_the_middle_stops_at_the_safe_point(engine, during, tmp_path):
+def test_cancel_in_the_middle_stops_at_the_safe_point(
+    engine: Engine, during: During, tmp_path: Path
+) -> None:
     """M16.8: cancel during execution stops at a safe point with the reason recorded."""
     task_id = engine.submit(*[{"op": "say", "append": str(tmp_path / "ran")} for _ in range(6)])
     during(2, lambda: engine.steer(task_id, "cancel", reason="wrong folder"))
@@ -87,7 +91,7 @@ def test_cancel_in_the_middle_stops_at_the_safe_point(engine, during, tmp_path):
 
 
 @pytest.mark.parametrize("state", ["queued", "paused", "input_required"])
-def test_cancel_of_a_waiting_task_is_applied_at_once(engine, state):
+def test_cancel_of_a_waiting_task_is_applied_at_once(engine: Engine, state: str) -> None:
     """E70: on a waiting task a command takes effect in the transaction that accepts it."""
     task_id = engine.submit({"op": "interrupt", "value": "?"})
     if state == "paused":
@@ -100,7 +104,7 @@ def test_cancel_of_a_waiting_task_is_applied_at_once(engine, state):
     assert engine.run(task_id) == "idle"
 
 
-def test_command_without_version_or_with_an_old_one_changes_nothing(engine):
+def test_command_without_version_or_with_an_old_one_changes_nothing(engine: Engine) -> None:
     """E6, U38: missing version 428, stale version 409 with where the task stands."""
     task_id = engine.submit({"op": "say"})
     version = engine.task(task_id).state_version
@@ -126,11 +130,11 @@ def test_command_without_version_or_with_an_old_one_changes_nothing(engine):
     assert SteeringCommand.objects.for_tenant(engine.tenant.id).count() == 1
 
 
-def test_same_command_id_is_the_same_command(engine):
+def test_same_command_id_is_the_same_command(engine: Engine) -> None:
     """M9: a repeated command returns its first outcome; another payload under the id is refused."""
     task_id = engine.submit({"op": "say"})
     command_id, version = uuid4(), engine.task(task_id).state_version
-    same = {"command_id": command_id, "expected_version": version}
+    same: dict[str, Any] = {"command_id": command_id, "expected_version": version}
     first = engine.steer(task_id, "pause", **same)
     again = engine.steer(task_id, "pause", **same)
     assert (first.replayed, again.replayed) == (False, True)
@@ -140,7 +144,7 @@ def test_same_command_id_is_the_same_command(engine):
     assert SteeringCommand.objects.for_tenant(engine.tenant.id).count() == 1
 
 
-def test_rights_decide_who_steers(engine):
+def test_rights_decide_who_steers(engine: Engine) -> None:
     """Section 2: submitters steer their own, operators all, approvers none; strangers see nothing."""
     task_id = engine.submit({"op": "say"})
     engine.steer(task_id, "pause", by=engine.submitter)
@@ -152,7 +156,7 @@ def test_rights_decide_who_steers(engine):
         engine.steer(task_id, "resume", reason="  ")
 
 
-def test_terminal_task_takes_no_command(engine):
+def test_terminal_task_takes_no_command(engine: Engine) -> None:
     """E74: a task that has ended refuses, with its code."""
     task_id = engine.submit({"op": "say"})
     engine.drive(task_id)
@@ -160,7 +164,7 @@ def test_terminal_task_takes_no_command(engine):
         engine.steer(task_id, "pause")
 
 
-def test_priority_decides_which_task_is_next(engine):
+def test_priority_decides_which_task_is_next(engine: Engine) -> None:
     """P25: set_priority acts on the queue although the old message still sits there."""
     first = engine.submit({"op": "say"})
     second = engine.submit({"op": "say"})
@@ -170,7 +174,7 @@ def test_priority_decides_which_task_is_next(engine):
     assert engine.task(first).status == "queued"
 
 
-def test_question_is_answered_by_provide_input(engine):
+def test_question_is_answered_by_provide_input(engine: Engine) -> None:
     """An answer must fit the schema; without a question the command is refused."""
     schema = {
         "type": "object",
@@ -190,7 +194,7 @@ def test_question_is_answered_by_provide_input(engine):
     assert engine.drive(task_id).result == {"n": 3}
 
 
-def test_paused_question_is_still_asked_after_resume(engine):
+def test_paused_question_is_still_asked_after_resume(engine: Engine) -> None:
     """E73, edge input_required ↔ paused: pausing a question does not answer it."""
     task_id = engine.submit({"op": "interrupt", "value": "?"})
     engine.drive(task_id)
@@ -200,7 +204,7 @@ def test_paused_question_is_still_asked_after_resume(engine):
     assert engine.task(task_id).status == "input_required"
 
 
-def test_paused_timer_keeps_its_time(engine):
+def test_paused_timer_keeps_its_time(engine: Engine) -> None:
     """A pause does not shorten or forget a sleep."""
     task_id = engine.submit({"op": "sleep", "s": 3600}, {"op": "say"})
     assert engine.run(task_id) == "sleeping"
@@ -211,7 +215,9 @@ def test_paused_timer_keeps_its_time(engine):
     assert (task.status, task.next_wake_at) == ("queued", wake)
 
 
-def test_adjust_goal_keeps_finished_items_of_a_map(engine, settings, tmp_path):
+def test_adjust_goal_keeps_finished_items_of_a_map(
+    engine: Engine, settings: Settings, tmp_path: Path
+) -> None:
     """E72: items that did not change keep their results; only new work is done."""
     settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 40}
     ran = tmp_path / "ran"
@@ -231,7 +237,9 @@ def test_adjust_goal_keeps_finished_items_of_a_map(engine, settings, tmp_path):
     assert 99 not in counted
 
 
-def test_adjust_goal_in_the_middle_keeps_finished_steps(engine, during, tmp_path):
+def test_adjust_goal_in_the_middle_keeps_finished_steps(
+    engine: Engine, during: During, tmp_path: Path
+) -> None:
     """E72: finished steps whose inputs are unchanged are not run again."""
     ran = str(tmp_path / "ran")
     script = [{"op": "say", "text": str(n), "append": ran} for n in range(6)]
@@ -244,7 +252,7 @@ def test_adjust_goal_in_the_middle_keeps_finished_steps(engine, during, tmp_path
     assert len(lines(tmp_path / "ran")) == 6
 
 
-def test_adjust_goal_with_a_bad_goal_changes_nothing(engine):
+def test_adjust_goal_with_a_bad_goal_changes_nothing(engine: Engine) -> None:
     """The merged goal must fit the workflow; limits and rights are out of reach (S15)."""
     task_id = engine.submit({"op": "say"})
     for payload, error in (
@@ -259,7 +267,9 @@ def test_adjust_goal_with_a_bad_goal_changes_nothing(engine):
     assert (task.plan_version, task.goal["script"][0]["op"]) == (1, "say")
 
 
-def test_adjust_goal_that_changes_nothing_in_the_plan_keeps_the_open_question(engine):
+def test_adjust_goal_that_changes_nothing_in_the_plan_keeps_the_open_question(
+    engine: Engine,
+) -> None:
     """A note in the goal does not touch the plan: the question stays, under a new plan version."""
     task_id = engine.submit({"op": "interrupt", "value": "?"})
     engine.drive(task_id)
@@ -268,7 +278,7 @@ def test_adjust_goal_that_changes_nothing_in_the_plan_keeps_the_open_question(en
     assert (task.status, task.plan_version, task.goal["note"]) == ("input_required", 2, "be brief")
 
 
-def test_versions_are_dense_in_the_audit(engine):
+def test_versions_are_dense_in_the_audit(engine: Engine) -> None:
     """O3: every grown version is one step from the one before."""
     task_id = engine.submit({"op": "interrupt", "value": "?"})
     engine.drive(task_id)
