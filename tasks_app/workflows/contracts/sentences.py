@@ -69,7 +69,8 @@ def split_sentences(document: DocumentText) -> Iterator[Sentence]:
 
 _PARAGRAPH = re.compile(
     r"\n[ \t]*(?:[#*/;.]{0,3}[ \t]*)\n\s*"  # an empty line, also inside a comment
-    r"|\n(?=[ \t]*(?:\(?(?:[a-z]|[ivx]{1,5}|\d{1,3})[.)]|[-*•·–●]|\([一二三四五六七八九十]\)|（.{1,3}）|\d+、)[ \t]*\S)"
+    r"|\n(?=[ \t]*(?:(?:[a-z]|[ivx]{1,5}|\d{1,3})[.)][ \t]+|\((?:[a-z]|[ivx]{1,5}|\d{1,3})\)"
+    r"|[-*•·–●][ \t]+|[(（][一二三四五六七八九十]{1,3}[)）]|\d{1,2}、)[ \t]*\S)"
 )
 _END = re.compile(r"[.!?][\"'”’)\]]{0,3}(?=\s)|[。！？；][”’」』）]{0,2}")
 _ABBREVIATION = re.compile(
