@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.http import QueryDict
-from django.utils.html import format_html
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -58,11 +58,10 @@ class FormField:
         notes = [f"{self.id}-err"] if self.error else []
         if self.help or self.kind in {"lines", "json"}:
             notes.append(f"{self.id}-help")
-        invalid = format_html(' aria-invalid="true"') if self.error else format_html("")
-        described = (
-            format_html(' aria-describedby="{}"', " ".join(notes)) if notes else format_html("")
-        )
-        return invalid + described
+        pairs = [("aria-invalid", "true")] if self.error else []
+        if notes:
+            pairs.append(("aria-describedby", " ".join(notes)))
+        return format_html_join("", ' {}="{}"', pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ def _build_object(
 def _build_field(
     root: Schema,
     raw: Schema,
-    value: Any,  # noqa: ANN401 - any JSON
+    value: Any,
     errors: Mapping[str, str],
     pointer: str,
     key: str,
@@ -218,7 +217,7 @@ def _input_type(part: Schema) -> str:
     return _INPUT_TYPES.get(str(part.get("format")), "text")
 
 
-def _shown(kind: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
+def _shown(kind: str, value: Any) -> Any:
     if kind == "boolean":
         return bool(value)
     if value is None:
@@ -230,7 +229,7 @@ def _shown(kind: str, value: Any) -> Any:  # noqa: ANN401 - any JSON
     return value if isinstance(value, str) else _text(value)
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - any JSON
+def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -269,7 +268,7 @@ def _read_object(
     return goal
 
 
-def _read_value(kind: str, part: Schema, text: str) -> Any:  # noqa: ANN401 - any JSON
+def _read_value(kind: str, part: Schema, text: str) -> Any:
     text = text.replace("\r\n", "\n")
     if kind == "lines":
         return [line.strip() for line in text.split("\n") if line.strip()]

@@ -143,7 +143,7 @@ def _payload(posted: QueryDict, head: Head) -> dict[str, Any]:
             return {}
 
 
-def _answer_value(posted: QueryDict, head: Head) -> Any:  # noqa: ANN401 - any JSON
+def _answer_value(posted: QueryDict, head: Head) -> Any:
     schema = _question_schema(head)
     if schema.get("properties"):
         read = forms.read_goal(schema, posted)

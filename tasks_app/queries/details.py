@@ -441,7 +441,7 @@ def _mapped_list(step: Step) -> str:
     return str(args[0].get("ref", ""))
 
 
-def _item_count(result: Any) -> int | None:  # noqa: ANN401 - stored JSON
+def _item_count(result: Any) -> int | None:
     """Return the length of the list a step produced, when its result names one."""
     inline = result.get("inline") if isinstance(result, dict) else None
     if isinstance(inline, list):
@@ -458,7 +458,7 @@ def is_verified(row: Checkpoint) -> bool:
     return sha256(row.document.encode()).hexdigest() == row.sha256
 
 
-def read_document(text: str) -> Any:  # noqa: ANN401 - stored JSON
+def read_document(text: str) -> Any:
     """Return a checkpoint's document for reading; damaged text stays text."""
     try:
         return json.loads(text)
@@ -536,7 +536,7 @@ def _approval_page(
     )
 
 
-def _pairs(value: Any) -> list[tuple[str, Any]]:  # noqa: ANN401 - stored JSON
+def _pairs(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
         return [(str(key), item) for key, item in value.items()]
     if isinstance(value, list):

@@ -193,7 +193,7 @@ _ROW_COLUMNS = (
 )  # fmt: skip
 
 
-def _narrowed(rows: Any, filters: TaskFilters) -> Any:  # noqa: ANN401 - a scoped queryset
+def _narrowed(rows: Any, filters: TaskFilters) -> Any:
     if filters.workflow:
         rows = rows.filter(workflow=filters.workflow)
     if filters.q:
@@ -205,7 +205,7 @@ def _narrowed(rows: Any, filters: TaskFilters) -> Any:  # noqa: ANN401 - a scope
     return rows
 
 
-def _decidable(rows: Any, principal: Principal) -> Any:  # noqa: ANN401 - a scoped queryset
+def _decidable(rows: Any, principal: Principal) -> Any:
     """Leave out what the person asked for or already decided; admission checks the rest."""
     return rows.exclude(task__initiator_id=principal.user_id).exclude(
         decisions__approver_id=principal.user_id

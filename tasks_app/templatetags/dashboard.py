@@ -6,8 +6,9 @@ shows characters that would otherwise hide or reorder what is read (U29).
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from django import template
 from django.db.models import Model
@@ -82,15 +83,67 @@ def event_icon(event_type: str) -> SafeString:
 
 
 @register.simple_tag
-def event_text(event_type: str, data: Mapping[str, object]) -> SafeString:
-    """Return an event's facts as one line: its message first, then names and values."""
+def event_text(event_type: str, data: Mapping[str, Any]) -> SafeString:
+    """Return an event's facts as one line: what matters first, then names and values."""
     facts = dict(data)
-    message = str(facts.pop("message", "") or facts.pop("text", ""))
-    if event_type == "progress" and "progress" in facts:
-        share = facts.pop("progress")
-        message = percent(float(share)) if isinstance(share, int | float) else message
-    rest = (f"{key} {_fact(value)}" for key, value in facts.items() if value not in (None, ""))
-    return visible(" · ".join(part for part in (message, *rest) if part)[:600])
+    parts = _LEADS.get(event_type, _log_lead)(facts)
+    rest = [f"{key} {_fact(value)}" for key, value in facts.items() if value not in (None, "", {})]
+    return visible(" · ".join(part for part in [*parts, *rest] if part)[:600])
+
+
+def _log_lead(facts: dict[str, Any]) -> list[str]:
+    extra = facts.pop("facts", None) or {}
+    facts.update(extra if isinstance(extra, dict) else {})
+    return [str(facts.pop("message", ""))]
+
+
+def _status_lead(facts: dict[str, Any]) -> list[str]:
+    source = word(facts.pop("source", ""), "task")
+    target = word(facts.pop("target", ""), "task")
+    return [f"{source} → {target}", str(facts.pop("reason", ""))]
+
+
+def _progress_lead(facts: dict[str, Any]) -> list[str]:
+    share = facts.pop("progress", None)
+    return [percent(share) if isinstance(share, int | float) else "", str(facts.pop("phase", ""))]
+
+
+def _artifact_lead(facts: dict[str, Any]) -> list[str]:
+    for name in ("uri", "sha256"):
+        facts.pop(name, None)
+    amount = facts.pop("sizeBytes", None)
+    media_type = str(facts.pop("mediaType", ""))
+    return [str(facts.pop("name", "")), size(amount) if amount is not None else "", media_type]
+
+
+def _command_lead(facts: dict[str, Any]) -> list[str]:
+    facts.pop("commandId", None)
+    command = command_word(str(facts.pop("command", "")))
+    outcome = word(facts.pop("outcome", ""), "command")
+    return [command, outcome]
+
+
+def _waiting_lead(facts: dict[str, Any]) -> list[str]:
+    facts.pop("approvalId", None)
+    return [str(facts.pop("reason", ""))]
+
+
+def _end_lead(facts: dict[str, Any]) -> list[str]:
+    facts.pop("receiptId", None)
+    return [word(facts.pop("status", ""), "task")]
+
+
+_LEADS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
+    "status": _status_lead,
+    "progress": _progress_lead,
+    "log": _log_lead,
+    "artifact": _artifact_lead,
+    "checkpoint": lambda facts: [f"#{facts.pop('checkpoint', '')}"],
+    "steering.applied": _command_lead,
+    "input_required": _waiting_lead,
+    "task.snapshot": lambda facts: [str(facts.pop("reason", ""))],
+    "terminal": _end_lead,
+}
 
 
 def _fact(value: object) -> str:
@@ -199,6 +252,18 @@ def pretty(value: object) -> SafeString:
     if isinstance(value, str):
         return visible(value)
     return visible(json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=str))
+
+
+@register.filter
+def readable(value: object) -> SafeString:
+    """Return a value of a goal for reading: short lists in one line, empty ones as a word."""
+    if value in (None, "", [], {}):
+        return format_html('<span class="mut">{}</span>', _("none"))
+    if isinstance(value, bool):
+        return visible(_("yes") if value else _("no"))
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        return visible(", ".join(str(item) for item in value))
+    return pretty(value)
 
 
 @register.filter

@@ -262,3 +262,26 @@ def test_waiting_queue_says_that_no_worker_came(tenant: Tenant) -> None:
     task = factories.make_task(tenant=tenant, next_wake_at=late)
     page = window(factories.make_member(tenant, "operator")).get(f"/tasks/{task.pk}/")
     assert b"No worker has taken it" in page.content
+
+
+@pytest.mark.parametrize("workflow", ["scripted", "contracts.review"])
+def test_each_workflow_has_a_form(tenant: Tenant, workflow: str) -> None:
+    """Every installed workflow's schema becomes a form that can be shown."""
+    client = window(factories.make_member(tenant, "submitter"))
+    assert workflow.encode() in client.get("/tasks/new/").content
+    assert client.get(f"/tasks/new/{workflow}/").status_code == 200
+
+
+def test_goal_and_question_are_shown_as_forms(tenant: Tenant) -> None:
+    """A waiting question is asked by a form from its schema; the goal can be changed by one."""
+    answer = {
+        "type": "object",
+        "required": ["entity"],
+        "properties": {"entity": {"type": "string", "title": "Entity", "enum": ["A", "B"]}},
+    }
+    task = start(tenant, [{"op": "interrupt", "value": "Which entity?", "answer": answer}])
+    client = window(task.initiator)
+    page = client.get(f"/tasks/{task.pk}/").content.decode()
+    assert "Which entity?" in page
+    assert 'name="goal/entity"' in page
+    assert client.get(f"/tasks/{task.pk}/goal/").status_code == 200
