@@ -1,6 +1,6 @@
 """How a view describes itself in OpenAPI: capability, codes, query, body, answer, example.
 
-docs/reference/openapi.yaml is written from this by `manage.py spectacular`; a test finds drift.
+docs/reference/openapi.yaml is written from this (UPDATE_REFERENCE=1, tests/api/test_reference.py).
 """
 
 from collections import defaultdict
