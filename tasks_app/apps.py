@@ -15,7 +15,7 @@ class TasksAppConfig(AppConfig):
     @override
     def ready(self) -> None:
         # Imported late: django-eventstream reads the settings when it is imported.
-        from tasks_app.events import listening
+        from tasks_app.events import checks, listening  # noqa: F401 - checks register themselves
 
         listening.install()
         autodiscover_modules("durable")
