@@ -216,10 +216,16 @@ def _fitting_phase(form: PushedForm) -> str:
 
 def describe_fields(shape: type) -> Mapping[str, str]:
     """Return each field of a shape with its type as text, in the order of the declaration."""
-    return {name: _type_text(hint) for name, hint in get_type_hints(shape).items()}
+    hints = get_type_hints(shape)
+    optional: frozenset[str] = getattr(shape, "__optional_keys__", frozenset())
+    return {
+        name: _type_text(hint) + (", optional" if name in optional else "")
+        for name, hint in hints.items()
+    }
 
 
 def _type_text(hint: object) -> str:
-    if isinstance(hint, type):
-        return hint.__name__
-    return str(hint).replace("collections.abc.", "").replace("None", "null")
+    text = hint.__name__ if isinstance(hint, type) else str(hint)
+    if "[" in str(hint):
+        text = str(hint)
+    return text.replace("collections.abc.", "").replace("None", "null")
