@@ -69,7 +69,7 @@ def _call(session: SliceSession, step: Step) -> None:
     syncpoints.reach("effect.after_call", task.id, task.fence)
     step_runner.succeed(session, step, value)
     with session.owned():
-        session.commit(checkpoint="effect")
+        # The ledger first: the checkpoint tells the states that it finds there (E21).
         effects.succeed(
             tenant_id=task.tenant_id,
             task_id=task.id,
@@ -77,6 +77,7 @@ def _call(session: SliceSession, step: Step) -> None:
             fence=task.fence,
             response=value,
         )
+        session.commit(checkpoint="effect")
     syncpoints.reach("effect.after", task.id, task.fence)
 
 
@@ -169,7 +170,6 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
     facts = {"code": error.code, "message": error.message}
     session.hold_result(step, "failed", error=facts)
     with session.owned():
-        session.commit(checkpoint="effect")
         effects.fail(
             tenant_id=task.tenant_id,
             task_id=task.id,
@@ -177,6 +177,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
             fence=task.fence,
             error=facts,
         )
+        session.commit(checkpoint="effect")
         delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
     raise SliceDone("failed")
 
@@ -191,7 +192,6 @@ def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
     facts = step_runner.describe(error)
     session.hold_result(step, "running", error=facts, finished=False)
     with session.owned():
-        session.commit(checkpoint="effect")
         effects.mark_in_doubt(
             tenant_id=task.tenant_id,
             task_id=task.id,
@@ -199,6 +199,7 @@ def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
             fence=task.fence,
             error=facts,
         )
+        session.commit(checkpoint="effect")
     dead_letter(session, step, "effect_in_doubt", facts["message"])
 
 
