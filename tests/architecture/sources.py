@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeGuard
@@ -80,6 +81,28 @@ def _docstrings(module: ast.Module) -> set[ast.AST]:
         for node in ast.walk(module)
         if isinstance(node, owners) and node.body and isinstance(node.body[0], ast.Expr)
     }
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable that settings.py reads: its reader's name and default as text."""
+
+    name: str
+    kind: str
+    default: str
+
+
+@cache
+def variables() -> dict[str, Variable]:
+    """Return every variable that `runtime_project/settings.py` reads through `env`."""
+    found = {}
+    for call in calls(ROOT / "runtime_project/settings.py"):
+        if root_name(call.func) == "env" and call.args and isinstance(call.args[0], ast.Constant):
+            values = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+            default = ast.unparse(values[0]) if values else ""
+            name = str(call.args[0].value)
+            found[name] = Variable(name, called_name(call), default)
+    return found
 
 
 def without_comments(sql: str) -> str:
