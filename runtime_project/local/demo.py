@@ -208,7 +208,7 @@ class Demo:
 
     def _show_question(self, approval: Json) -> None:
         self.screen.say(f"? Approval needed: {approval.get('title') or approval['tool']}")
-        for name, value in (approval.get("args") or {}).items():
+        for name, value in (approval.get("arguments") or {}).items():
             self.screen.say(f"  {name}: {_short(value)}")
         self.screen.say(f"  digest of exactly this: {approval['argsSha256']}")
         self.screen.say(f"  {self.stack.url}/approvals/{approval['id']}/")
@@ -279,7 +279,7 @@ class Demo:
 
     def _verify_ledger(self) -> None:
         with step("Ledger and audit chain verified"):
-            self.stack.run_command("verify_audit_chain")
+            self.stack.commands.start_management("verify_audit_chain").finish()
 
     def _show_end(self, seconds: float) -> None:
         self._sample_memory()

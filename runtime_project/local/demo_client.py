@@ -86,7 +86,7 @@ class DemoClient:
                 file.write(part)
         return path, digest.hexdigest()
 
-    def _json(self, method: str, path: str, **arguments: Any) -> Json:  # noqa: ANN401 - httpx's own
+    def _json(self, method: str, path: str, **arguments: Any) -> Json:
         answer = self._http.request(method, path, **arguments)
         if answer.is_error:
             raise LocalStackError(f"{method} {path} answered {answer.status_code}: {answer.text}")

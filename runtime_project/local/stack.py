@@ -1,8 +1,6 @@
 """The local stack: servers, migrations, web, two workers, sweeper, as one thing to start and stop."""
 
-import json
 import os
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -15,22 +13,22 @@ from typing import NoReturn, Self
 import psycopg
 
 from runtime_project.bootstrap import step
-from runtime_project.local import processes, state
+from runtime_project.local import state
+from runtime_project.local.commands import CommandRunner
+from runtime_project.local.preparation import (
+    WEB_ROLE,
+    WORKER_ROLE,
+    Accounts,
+    has_roles,
+    prepare,
+)
 from runtime_project.local.processes import LocalStackError, ProcessIdentity
 from runtime_project.local.services import LocalServices, prepare_home
-from runtime_project.local.supervisor import Program, Supervisor, keep_one_old_log
+from runtime_project.local.supervisor import Program, Supervisor
 
 WORKERS = ("worker1", "worker2")
 READY_SECONDS = 60.0
 STOP_SECONDS = 7.0
-
-
-@dataclass(frozen=True)
-class Accounts:
-    """The demo tenant's people: passwords for pages, keys for programs."""
-
-    logins: Mapping[str, str]
-    api_keys: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,9 @@ class LocalStack:
         self.home = options.home
         self.logs = options.home / "logs"
         self.services = LocalServices(options.home)
+        self.commands = CommandRunner(self.logs, self.environment)
         self.accounts = Accounts({}, {})
+        self._takes_roles = False
         self.supervisor = Supervisor(
             self.logs, report, show_log=report if options.verbose else None
         )
@@ -95,12 +95,11 @@ class LocalStack:
             folder.mkdir(mode=0o700, exist_ok=True)
         with step("PostgreSQL and Redis"):
             self.services.start()
-        with step("Database schema and static files"):
-            self._prepare()
-        with step(f"Web, {len(WORKERS)} workers, sweeper, accounts"):
-            accounts = self._start_command("seed_demo", "--json", *self._credentials())
+        with step("Database schema, accounts, static files"):
+            self.accounts = prepare(self.commands, self.home)
+            self._takes_roles = has_roles(self.services.database_url)
+        with step(f"Web, {len(WORKERS)} workers, sweeper"):
             self._start_programs()
-            self.accounts = self._read_accounts(self._finish_command("seed_demo", accounts))
         state.announce(self.home, self._announcement())
 
     def stop(self) -> None:
@@ -162,68 +161,9 @@ class LocalStack:
         }
         if process:
             local |= {"RUNTIME_PROCESS": process, "PYTHONUNBUFFERED": "1"}
-        if role:
+        if role and self._takes_roles:
             local["DATABASE_ROLE"] = role
         return local
-
-    def run_command(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one management command as the database's owner; its output goes to a log, too.
-
-        Raises:
-            LocalStackError: the command failed.
-        """
-        answer = self._start_command(name, *arguments)
-        return self._finish_command(name, answer)
-
-    def _credentials(self) -> tuple[str, str]:
-        return "--credentials", str(self.home / "credentials")
-
-    def _read_accounts(self, answer: subprocess.CompletedProcess[str]) -> Accounts:
-        data = json.loads(answer.stdout)
-        return Accounts(data["logins"], data["api_keys"])
-
-    def _prepare(self) -> None:
-        """Migrate and collect static files side by side."""
-        running = {
-            "migrate": self._start_command("migrate", "--no-input"),
-            "collectstatic": self._start_command("collectstatic", "--no-input"),
-        }
-        for name, process in running.items():
-            self._finish_command(name, process)
-
-    def _start_command(self, name: str, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, str(state.ROOT / "manage.py"), name, *arguments]
-        return subprocess.Popen(
-            processes.launch_command(command),
-            env={**os.environ, **self.environment(name)},
-            cwd=state.ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._new_log(name).open("wb"),
-            text=True,
-            start_new_session=True,
-        )
-
-    def _finish_command(
-        self, name: str, process: subprocess.Popen[str]
-    ) -> subprocess.CompletedProcess[str]:
-        output, _ = process.communicate()
-        log = self.logs / f"{name}.log"
-        with log.open("a") as file:
-            file.write(output)
-        if process.returncode != 0:
-            raise LocalStackError(
-                f"manage.py {name} failed",
-                cause="the code does not load, or it does not fit the local data",
-                remedy="python3 manage.py up --fresh (deletes the local data)",
-                log=log,
-            )
-        return subprocess.CompletedProcess(process.args, 0, output, "")
-
-    def _new_log(self, name: str) -> Path:
-        log = self.logs / f"{name}.log"
-        keep_one_old_log(log)
-        return log
 
     def _start_programs(self) -> None:
         for program in self._programs():
@@ -259,9 +199,9 @@ class LocalStack:
         worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
         kept = {"DATABASE_CONN_MAX_AGE": "600"}
         return [
-            program("web", "rt_web", {"DATABASE_POOL": "1"}, *web),
-            *(program(name, "rt_worker", kept, *worker, "-n", f"{name}@%h") for name in WORKERS),
-            program("sweep", "rt_worker", kept, str(state.ROOT / "manage.py"), "sweep"),
+            program("web", WEB_ROLE, {"DATABASE_POOL": "1"}, *web),
+            *(program(name, WORKER_ROLE, kept, *worker, "-n", f"{name}@%h") for name in WORKERS),
+            program("sweep", WORKER_ROLE, kept, str(state.ROOT / "manage.py"), "sweep"),
         ]
 
     def _announcement(self) -> state.RunningStack:
