@@ -85,12 +85,12 @@ _EN: Final = {
     "fact_notice": "period",
     "fact_percent": "rate",
     "fact_jurisdiction": "place",
-    "s_levels": "{reviewed} documents were reviewed; {critical} are critical and {high} are high.",
-    "s_unreadable": "{count} could not be read and are listed at the end.",
-    "s_copies": "{copies} documents repeat a text that is already counted; {distinct} texts are distinct.",
+    "s_levels": "Documents reviewed: {reviewed}, of them {critical} critical and {high} high.",
+    "s_unreadable": "Could not be read, and listed at the end: {count}.",
+    "s_copies": "Copies of a text that another document holds: {copies}; distinct texts: {distinct}.",
     "s_clause": "The clause that costs most points in these documents is “{name}”, in {count} of them.",
-    "s_missing": "{count} documents lack a protection that their kind usually has.",
-    "s_family": "{count} documents stand under copyleft or restricted terms.",
+    "s_missing": "Documents that lack a protection their kind usually has: {count}.",
+    "s_family": "Documents under strong copyleft or restricted terms: {count}.",
     "s_top": "Begin with {name} ({score}).",
 }
 

@@ -92,9 +92,9 @@ def test_rule_is_fast_on_hostile_text(rule_id: str) -> None:
 
 
 def test_whole_review_of_hostile_text_is_bounded() -> None:
-    """A text of two million characters that every rule wants to look at ends."""
+    """A long text that every rule wants to look at takes time in proportion to its length."""
     unit = "no party shall not be liable to terminate the patent under this licence, personal data "
-    text = (unit * 24_000)[:2_000_000]
+    text = (unit * 6_000)[:400_000]
     started = time.process_time()
     review_text("a.txt", DocumentText(text, (), "text"), BOOK)
-    assert time.process_time() - started < 60
+    assert time.process_time() - started < 12
