@@ -13,6 +13,7 @@ from tasks_app.engine import continuation, transitions
 from tasks_app.engine.session import SliceSession
 from tasks_app.models import Approval, Artifact, SteeringCommand, Step
 from tasks_app.tools import artifact_store
+from tasks_app.workflows import MapResults
 
 
 class ArtifactDamagedError(CorruptCheckpointError):
@@ -30,6 +31,8 @@ def complete_task(session: SliceSession) -> None:
     task = session.task
     _verify_presented(task.tenant_id, task.id)
     result = session.arguments.value(task.plan_result) if task.plan_result else None
+    if isinstance(result, MapResults):
+        result = {"count": result.count, "failed": result.failed}
     syncpoints.reach("finish.before_receipt", task.id, task.fence)
     with session.owned(undisturbed=True):
         session.commit(checkpoint="end")

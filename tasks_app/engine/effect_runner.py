@@ -10,16 +10,18 @@ from ledger_app.domain.effects import EffectState
 from ledger_app.domain.errors import EffectInDoubtError
 from ledger_app.queries import EffectRow
 from ledger_app.services import effects
-from tasks_app import syncpoints
+from tasks_app import conf, syncpoints
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import approvals, delivery, step_runner, transitions, values
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
 from tasks_app.workflows import EffectNotDoneError
+from tasks_app.workflows.definition import StepDefinition
 
-# No effect starts with less lease left than its own time-out plus this (E42).
-MARGIN_SECONDS = 1.0
+# No effect starts unless a renewal came through lately: this share of the lease must be left, or
+# the effect's own time-out if that is shorter (E42).
+MARGIN_SHARE = 1 / 3
 
 
 def run_effect(session: SliceSession, step: Step) -> None:
@@ -54,7 +56,7 @@ def _call(session: SliceSession, step: Step) -> None:
     positional, named = session.arguments.call(method, step)
     task = session.task
     syncpoints.reach("effect.after_begin", task.id, task.fence)
-    session.lease.check(min(declared.timeout_seconds, session.lease.remaining_seconds / 2))
+    session.lease.check(_margin_seconds(declared))
     try:
         result = step_runner.call(
             session, step, declared, lambda ctx: method(ctx, *positional, **named)
@@ -95,7 +97,7 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
     arguments = session.arguments.plain(step)
     digest = approvals.digest_of_act(step.method, arguments)
     syncpoints.reach("effect.before", task.id, task.fence)
-    session.lease.check(MARGIN_SECONDS)
+    session.lease.check(_margin_seconds(session.definition.step_definition(step.method)))
     try:
         with session.owned(undisturbed=True):
             if approval is not None and not _let_through(session, step, approval, digest):
@@ -147,6 +149,10 @@ def _ask_again(session: SliceSession, step: Step) -> None:
     steps.filter(pk=asked.id).update(status="planned", result=None, finished_at=None)
     session.arguments.forget_all()
     session.next_position, session.next_key = asked.position, asked.key
+
+
+def _margin_seconds(declared: StepDefinition) -> float:
+    return min(declared.timeout_seconds, conf.runtime().lease_seconds * MARGIN_SHARE)
 
 
 def _target(arguments: dict[str, Any]) -> str:

@@ -101,7 +101,8 @@ class _MapRun:
                 rows.append({**row, "item": item})
                 digests.append(digest)
                 self._check_failed(failed)
-                if self.session.flush_due or self.session.look_for_commands():
+                session = self.session
+                if session.flush_due or session.is_spent or session.look_for_commands():
                     break
         finally:
             if rows:

@@ -18,7 +18,7 @@ from tasks_app import conf, syncpoints
 from tasks_app.domain.checkpoint import compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import checkpoints, sql, transitions
+from tasks_app.engine import checkpoints, shutdown, sql, transitions
 from tasks_app.engine.lease import ClaimedTask, Lease, database_now
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
@@ -261,10 +261,11 @@ class SliceSession:
 
     @property
     def is_spent(self) -> bool:
-        """Tell whether the slice has used up its steps or seconds (E43)."""
+        """Tell whether the slice has used up its steps or seconds, or the worker stops (E43)."""
         limits = conf.runtime()
         return (
-            self.steps_done >= limits.slice_steps
+            shutdown.requested()
+            or self.steps_done >= limits.slice_steps
             or time.monotonic() - self.started_at >= limits.slice_seconds
         )
 

@@ -8,8 +8,17 @@ import time
 from collections import deque
 from uuid import UUID
 
-from tasks_app.domain.errors import ConfigurationError, CorruptCheckpointError, LeaseLost
-from tasks_app.domain.states import TaskStatus
+from django.db import transaction
+from django.db.models.functions import Now
+
+from tasks_app.domain.errors import (
+    ConfigurationError,
+    CorruptCheckpointError,
+    LeaseLost,
+    RuntimeFault,
+    UnknownWorkflowError,
+)
+from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import (
     checkpoints,
     continuation,
@@ -29,7 +38,7 @@ from tasks_app.engine import (
 )
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
-from tasks_app.models import Step
+from tasks_app.models import Slice, Step, Task
 from tasks_app.workflows import registry
 
 logger = logging.getLogger(__name__)
@@ -52,6 +61,10 @@ def run_slice(preferred: UUID | None = None) -> str:
         outcome = _run(lease)
     except LeaseLost:
         logger.warning("slice.lease_lost", extra=_facts(lease))
+    except Exception:
+        outcome = "crashed"
+        leases.abandon(lease)
+        raise
     finally:
         leases.release(lease)
         logger.info(
@@ -67,7 +80,7 @@ def _run(lease: Lease) -> str:
         _SliceRunner(session).run()
     except SliceDone as done:
         return done.outcome
-    except (CorruptCheckpointError, ConfigurationError) as error:
+    except (CorruptCheckpointError, ConfigurationError, UnknownWorkflowError) as error:
         return _park(lease, error)
     return "completed"
 
@@ -85,17 +98,30 @@ def _open(lease: Lease) -> SliceSession:
     return session
 
 
-def _park(lease: Lease, error: CorruptCheckpointError | ConfigurationError) -> str:
-    """Send a task that cannot be trusted or understood to a person; execute nothing."""
+def _park(lease: Lease, error: RuntimeFault) -> str:
+    """Send a task that cannot be trusted or understood to a person; execute nothing.
+
+    Transaction: its own. Locks: the task row, then the audit stream.
+    """
     task = lease.task
     logger.error("slice.dead_letter", extra={**_facts(lease), "code": error.code})
-    session = SliceSession(lease, registry.get_definition(task.workflow))
-    with session.owned():
-        session.end("dead_lettered")
+    with transaction.atomic(durable=True):
+        status = (
+            Task.objects.for_tenant(task.tenant_id)
+            .select_for_update()
+            .filter(pk=task.id, fence=task.fence, status__in=LEASED)
+            .values_list("status", flat=True)
+            .first()
+        )
+        if status is None:
+            raise LeaseLost(task.id, task.fence)
+        Slice.objects.for_tenant(task.tenant_id).filter(pk=lease.slice_id).update(
+            ended_at=Now(), outcome="dead_lettered"
+        )
         transitions.dead_letter(
             task.id,
             task.tenant_id,
-            TaskStatus(task.status),
+            TaskStatus(status),
             fence=task.fence,
             code=error.code,
             evidence={"message": error.message, **error.fields},
@@ -132,10 +158,8 @@ class _SliceRunner:
         if session.look_for_commands():
             self._window.clear()
             steering.apply_pending(session)
-        if shutdown.requested():
-            self._hand_on("shutdown")
-        elif session.is_spent:
-            self._hand_on("slice_spent")
+        if session.is_spent:
+            self._hand_on("shutdown" if shutdown.requested() else "slice_spent")
 
     def _hand_on(self, reason: str) -> None:
         session, task = self.session, self.session.task

@@ -80,6 +80,10 @@ def _wait_again(session: SliceSession, approval: Approval) -> None:
 
 def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
     outcome = "expired" if approval.status == "pending" else approval.status
+    if outcome == "expired" and approval.status == "pending":
+        # It ran out while the task was paused, where the sweeper does not look.
+        pending = Approval.objects.for_tenant(session.task.tenant_id)
+        pending.filter(pk=approval.pk, status="pending").update(status="expired")
     granted = outcome in {"approved", "consumed"}
     if not granted and step.options["on_timeout"] == "fail" and outcome == "expired":
         session.hold_result(step, "failed")

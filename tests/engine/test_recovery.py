@@ -11,7 +11,7 @@ from pytest_django import Settings
 from ledger_app.models import AuditEntry
 from tasks_app.domain.checkpoint import digest
 from tasks_app.domain.errors import LeaseLost
-from tasks_app.engine import continuation, lease, recovery, slice_runner
+from tasks_app.engine import continuation, lease, plans, recovery, shutdown, slice_runner
 from tasks_app.engine.session import SliceSession
 from tasks_app.models import Checkpoint, Outbox, Slice
 from tasks_app.workflows.scripted import Scripted
@@ -75,7 +75,11 @@ def test_live_worker_is_not_taken_over(engine: Engine, half_done: UUID) -> None:
 def test_dead_process_is_noticed_before_its_lease_ends(engine: Engine, half_done: UUID) -> None:
     """E46: the lock of the process is free, so the lease is not waited for."""
     held = lease.claim(half_done)
+    lock = lease.keeper().lock_key
     lease.stop_keeper()
+    with connection.cursor() as cursor:
+        # Waits until the server has noticed that the process's connection is gone.
+        cursor.execute("SELECT pg_advisory_lock(%s), pg_advisory_unlock(%s)", [lock, lock])
     expires_at = engine.task(half_done).lease_expires_at
     assert expires_at is not None
     assert expires_at > lease.database_now()
@@ -233,3 +237,41 @@ def test_suspended_tenant_is_not_worked_for(engine: Engine) -> None:
     engine.tenant.status = "suspended"
     engine.tenant.save(update_fields=["status"])
     assert slice_runner.run_slice(task_id) == "idle"
+
+
+def test_error_of_our_own_gives_the_task_back_at_once(
+    engine: Engine, half_done: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slice that crashes does not hold its lease: the sweeper recovers the task right away."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(plans, "read_window", broken)
+    with pytest.raises(ZeroDivisionError):
+        engine.run(half_done)
+    assert recovery.recover_lost() == 1
+    monkeypatch.undo()
+    assert engine.drive(half_done).status == "completed"
+
+
+def test_workflow_that_is_not_installed_is_held(engine: Engine, half_done: UUID) -> None:
+    """A worker without the workflow's code parks the task with the reason."""
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_task SET workflow = 'elsewhere'")
+    assert engine.run(half_done) == "dead_lettered"
+    assert engine.task(half_done).error["code"] == "unknown_workflow"
+
+
+def test_stopping_worker_hands_on_in_the_middle_of_a_map(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E43: told to stop, a slice hands on at the next item; nothing is redone."""
+    task_id = engine.submit({"op": "map", "count": 60, "append": str(tmp_path / "ran")})
+    stopping = iter([False] * 30)
+    monkeypatch.setattr(shutdown, "requested", lambda: next(stopping, True))
+    assert engine.run(task_id) == "shutdown"
+    assert 0 < len(lines(tmp_path / "ran")) < 60
+    monkeypatch.undo()
+    assert engine.drive(task_id).status == "completed"
+    assert len(lines(tmp_path / "ran")) == 60

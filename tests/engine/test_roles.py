@@ -26,6 +26,11 @@ def role(name: str) -> Iterator[None]:
             cursor.execute("RESET ROLE")
 
 
+def execute(statement: str) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
 def test_web_admits_and_decides_while_a_worker_executes(engine: Engine, tmp_path: Path) -> None:
     """A whole task runs with no more rights than the two roles have."""
     out = tmp_path / "out"
@@ -71,21 +76,11 @@ def test_web_admits_and_decides_while_a_worker_executes(engine: Engine, tmp_path
 )
 def test_roles_cannot_rewrite_history(transactional_db: None, name: str, statement: str) -> None:
     """P23, A33: changing or removing history is refused by the database."""
-    with (
-        pytest.raises(ProgrammingError, match="permission denied|must be owner"),
-        transaction.atomic(),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute(f"SET LOCAL ROLE {name}")
-        cursor.execute(statement)
+    with role(name), pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+        execute(statement)
 
 
 def test_worker_cannot_change_who_may_do_what(transactional_db: None) -> None:
     """A worker reads memberships and keys and changes none."""
-    with (
-        pytest.raises(ProgrammingError, match="permission denied"),
-        transaction.atomic(),
-        connection.cursor() as cursor,
-    ):
-        cursor.execute("SET LOCAL ROLE rt_worker")
-        cursor.execute("UPDATE tasks_app_membership SET roles = '{admin}'")
+    with role("rt_worker"), pytest.raises(ProgrammingError, match="permission denied"):
+        execute("UPDATE tasks_app_membership SET roles = '{admin}'")
