@@ -1,0 +1,1 @@
+"""Code in documents runs."""

@@ -1,0 +1,61 @@
+"""Python blocks of README and docs run as they stand."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks_app.admission.approvals import decide_approval
+from tasks_app.admission.tasks import admit_task
+from tasks_app.engine import lease
+from tasks_app.models import Approval
+from tasks_app.workflows import registry
+from tests.support.engine import Engine
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def engine(transactional_db: None) -> Iterator[Engine]:
+    yield Engine()
+    lease.stop_keeper()
+
+
+def python_blocks(name: str) -> list[str]:
+    """Return the Python blocks of a document."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+
+
+def test_readme_workflow_runs_with_its_approval(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The workflow of the README registers, asks, and sends once with its key."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    sent: list[tuple[str, str]] = []
+    office = SimpleNamespace(
+        send=lambda letter, idempotency_key: sent.append((letter, idempotency_key))
+    )
+    block = python_blocks("README.md")[0]
+    names: dict[str, Any] = {"post_office": office, "__name__": "readme"}
+    exec(compile(block, "README.md", "exec"), names)  # noqa: S102 - our own document
+    task_id = admit_task(
+        engine.submitter, workflow="greet", goal={"customer": "Ms Wu"}, source="code"
+    ).task_id
+    assert engine.drive(task_id).status == "input_required"
+    assert sent == []
+    approval = Approval.objects.for_tenant(engine.tenant.id).get(task_id=task_id)
+    decide_approval(
+        engine.approver,
+        approval_id=approval.id,
+        decision="approve",
+        args_sha256=approval.args_sha256,
+        expected_version=approval.version,
+        reason="polite enough",
+        source="rest",
+    )
+    task = engine.drive(task_id)
+    assert (task.status, task.result) == ("completed", "Dear Ms Wu, ...")
+    assert sent == [("Dear Ms Wu, ...", f"{task_id}:send")]
