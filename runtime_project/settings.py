@@ -163,6 +163,8 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_NAME = "__Host-csrf" if PRODUCTION else "rt_csrf"
 SECURE_SSL_REDIRECT = PRODUCTION and env.flag("DJANGO_SSL_REDIRECT", default=True)
+# REST answers 403 over plain HTTP instead, so that no key travels in the clear unnoticed (S122).
+SECURE_REDIRECT_EXEMPT = [r"^runtime/(?!docs)"]
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("DJANGO_BEHIND_TLS_PROXY") else None
 )

@@ -67,6 +67,9 @@ def find_principal(request: HttpRequest) -> Principal | None:
     Raises:
         as `PrincipalAuthentication.authenticate`.
     """
+    if settings.SECURE_SSL_REDIRECT and not request.is_secure():
+        # Not redirected: the client would send its key in the clear every time, unnoticed (S122).
+        raise HttpFaultError("https_required", "This address is served over HTTPS only.")
     refuse_exposed(request.META.get("QUERY_STRING", ""))
     key = _header_key(request)
     if key is not None:

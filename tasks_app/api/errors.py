@@ -35,6 +35,7 @@ class Kind:
 
 KINDS: dict[str, Kind] = {
     "unauthenticated": Kind(401, "No valid credential"),
+    "https_required": Kind(403, "Only over HTTPS"),
     "csrf_failed": Kind(403, "The request did not come from our own page"),
     "capability_required": Kind(403, "Not allowed"),
     "approval_self": Kind(403, "Nobody decides on their own request"),
@@ -91,7 +92,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response:
         logger.error("request.failed", exc_info=error, extra={"request_id": request_id})
         fault = RuntimeFault("The request failed; nothing was promised. Try again later.")
     body = problem(fault, request_id)
-    headers = _headers(error, fault)
+    headers = _headers(fault)
     return Response(body, status=body["status"], content_type=MEDIA_TYPE, headers=headers)
 
 
@@ -152,12 +153,10 @@ def _as_fault(error: Exception) -> RuntimeFault | None:
             return None
 
 
-def _headers(error: Exception, fault: RuntimeFault) -> dict[str, str]:
+def _headers(fault: RuntimeFault) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if fault.code == "unauthenticated":
         headers["WWW-Authenticate"] = "Bearer"
-    if isinstance(error, exceptions.MethodNotAllowed):
-        headers["Allow"] = ""
     if fault.code == "unavailable":
         headers["Retry-After"] = str(_RETRY_SECONDS)
     return headers

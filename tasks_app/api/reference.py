@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import yaml
 from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import get_token
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.templatetags.static import static
@@ -47,6 +48,8 @@ def docs(request: HttpRequest) -> HttpResponse:
             "style": static(f"{sidecar}/swagger-ui.css"),
             "bundle": static(f"{sidecar}/swagger-ui-bundle.js"),
             "start": static("rt/api-docs.js"),
+            "icon": static("rt/favicon.svg"),
+            "csrf": get_token(request),
         },
         request=None,
     )

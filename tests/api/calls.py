@@ -1,6 +1,7 @@
 """How tests speak to REST: one caller, JSON in, JSON out."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +25,17 @@ class Api:
 
     def get(self, path: str, **headers: str) -> Any:
         """Return the answer to a GET."""
-        return self.client.get(path, headers=self._headers(headers))
+        return self.client.get(path, headers=self.headers(headers))
 
     def post(self, path: str, body: Any = None, **headers: str) -> Any:
         """Return the answer to a POST; text and bytes are sent as they are."""
         data = body if isinstance(body, str | bytes) else json.dumps({} if body is None else body)
         return self.client.post(
-            path, data, content_type="application/json", headers=self._headers(headers)
+            path, data, content_type="application/json", headers=self.headers(headers)
         )
 
-    def _headers(self, more: dict[str, str]) -> dict[str, str]:
+    def headers(self, more: Mapping[str, str] = {}) -> dict[str, str]:
+        """Return the headers of a request, with the key unless another one is given."""
         named = {name.replace("_", "-"): value for name, value in more.items()}
         return {"Authorization": f"Bearer {self.key}", **named} if self.key else named
 

@@ -5,9 +5,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from ledger_app.services import audit
 from tasks_app.models import ApiKey, Membership, Task
 from tests.api.calls import Api, api_of, task_body, without_id
 from tests.api.world import make_world
@@ -178,6 +180,47 @@ def test_forwarded_addresses_count_only_behind_a_proxy(settings: Any) -> None:
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "NUM_PROXIES": 1}
     assert api.get(WHO, X_Forwarded_For="198.51.100.9").status_code == 200
     assert api.get(WHO, X_Forwarded_For="198.51.100.9, 192.0.2.1").status_code == 401
+
+
+def test_plain_http_is_refused_and_not_redirected(settings: Any) -> None:
+    """S122: a client that sends its key in the clear notices; pages are redirected."""
+    settings.SECURE_SSL_REDIRECT = True
+    api = api_of(make_tenant(), "viewer")
+    answer = api.get(WHO)
+    assert (answer.status_code, answer.json()["code"]) == (403, "https_required")
+    assert api.client.get(WHO, headers=api.headers(), secure=True).status_code == 200
+    assert api.get("/runtime/docs").status_code == 301
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_unused_methods_are_refused(method: str) -> None:
+    """S132: 405 with what is allowed; nothing answers to TRACE."""
+    api = api_of(make_tenant(), "operator")
+    answer = api.client.generic(method, "/runtime/tasks", headers=api.headers())
+    assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
+    assert answer.headers["Allow"] == "GET, POST, HEAD"
+
+
+def test_head_is_a_get_without_its_body() -> None:
+    """Nothing is declared for it twice."""
+    api = api_of(make_tenant(), "viewer")
+    answer = api.client.head(WHO, headers=api.headers())
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_a35_failing_audit_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A35: when the audit entry cannot be written, 503 and the change did not happen."""
+    tenant = make_tenant()
+    api = api_of(tenant, "viewer")
+
+    def broken(**entry: Any) -> int:
+        raise OperationalError("disk full")
+
+    monkeypatch.setattr(audit, "append", broken)
+    answer = api.post("/runtime/keys", {"name": "k", "scopes": ["tasks:read"]})
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert answer.headers["Retry-After"] == "5"
+    assert ApiKey.objects.for_tenant(tenant.id).count() == 1
 
 
 def test_suspended_tenant_reads_and_changes_nothing() -> None:

@@ -7,4 +7,11 @@ SwaggerUIBundle({
   validatorUrl: null,
   presets: [SwaggerUIBundle.presets.apis],
   layout: "BaseLayout",
+  requestInterceptor: (request) => {
+    const address = new URL(request.url, document.baseURI);
+    if (request.method === "POST" && address.origin === location.origin) {
+      request.headers["X-CSRFToken"] = place.dataset.csrf;
+    }
+    return request;
+  },
 });
