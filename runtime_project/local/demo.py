@@ -9,12 +9,11 @@ import shlex
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runtime_project.bootstrap import step
-from runtime_project.local import processes
+from runtime_project.local.demo_checks import Facts, count_effects, download_artifacts
 from runtime_project.local.demo_client import DemoClient, Json
 from runtime_project.local.demo_screen import Screen
 from runtime_project.local.processes import LocalStackError
@@ -22,6 +21,7 @@ from runtime_project.local.stack import WORKERS, LocalStack
 
 WORKFLOW = "contracts.review"
 KILL_AT = 0.4
+POLL_SECONDS = 0.05
 # A task that shows no change for so long is stuck, and the demo says so.
 STUCK_SECONDS = 120.0
 TAKE_OVER_SECONDS = 60.0
@@ -29,28 +29,13 @@ APPROVER_WAITS_SECONDS = 1.0
 ENDED = {"completed", "failed", "cancelled", "dead_lettered"}
 
 
-@dataclass
-class Facts:
-    """What the story saw; `missing` names every promise that did not come true."""
-
-    task_id: str = ""
-    killed: str = ""
-    taken_over_by: str = ""
-    decision: str = ""
-    missing: list[str] = field(default_factory=list)
-    peak_bytes: dict[int, int] = field(default_factory=dict)
-
-    def check(self, holds: bool, promise: str) -> None:
-        """Note a promise that does not hold."""
-        if not holds:
-            self.missing.append(promise)
-
-
 def story(*, input_folder: Path | None, ends: bool) -> Callable[[LocalStack], int]:
     """Return the story to run on a started stack; it stays up afterwards unless it `ends`."""
 
     def tell(stack: LocalStack) -> int:
-        code = Demo(stack, input_folder).run()
+        demo = Demo(stack, input_folder)
+        code = demo.run()
+        demo.say_what_next(ends=ends)
         if ends or code != 0:
             return code
         stack.stay_up()
@@ -71,7 +56,6 @@ class Demo:
         keys = stack.accounts.api_keys
         self.submitter = DemoClient(stack.url, keys["submitter"])
         self.approver = DemoClient(stack.url, keys["approver"])
-        self.published_before = _entries(stack.published)
 
     def run(self) -> int:
         """Tell the story; return 0 when every promise came true."""
@@ -83,9 +67,36 @@ class Demo:
             with self.screen:
                 snapshot = self._watch()
             self._show_result(snapshot)
-        self._verify_ledger()
-        self._show_end(time.monotonic() - started)
-        return 1 if self.facts.missing else 0
+        with step("Ledger and audit chain verified"):
+            self.stack.commands.start_management("verify_audit_chain").finish()
+        self.facts.sample_memory(self.stack)
+        self.screen.say(
+            f"✓ Peak memory of a worker process {self.facts.peak_mebibytes:.0f} MiB; "
+            f"the job took {time.monotonic() - started:.1f} s"
+        )
+        for promise in self.facts.broken:
+            self.screen.say(f"✗ Not as promised: {promise}")
+        return 1 if self.facts.broken else 0
+
+    def say_what_next(self, *, ends: bool) -> None:
+        """Tell where to look, how to sign in, and three commands to go on with."""
+        if self.facts.broken:
+            self.screen.say(f"  Logs: {self.stack.logs}")
+            return
+        self.screen.say()
+        if ends:
+            self.screen.say("The stack stops now; tasks and files stay. Next:")
+            self.screen.say("  python3 manage.py up                 look at it in a browser")
+            self.screen.say("  python3 manage.py test               run every check")
+        else:
+            self.screen.say(f"{self.stack.summary()}\nNext, in another terminal:")
+            key = self.stack.accounts.api_keys["submitter"]
+            address = shlex.quote(f"{self.stack.url}/runtime/tasks/{self.facts.task_id}")
+            self.screen.say(f"  curl -H 'Authorization: Bearer {key}' {address}")
+        self.screen.say("  python3 manage.py demo --input DIR   review documents of your own")
+        if not ends:
+            self.screen.say("  python3 manage.py verify_audit_chain check the ledger again")
+            self.screen.say("Ctrl-C stops it.")
 
     def _collect(self) -> None:
         """Copy the licence texts of the installed packages: real documents on every machine."""
@@ -100,14 +111,14 @@ class Demo:
         self.facts.task_id = self.submitter.create_task(
             {
                 "workflow": WORKFLOW,
-                "title": "Demo: review of installed licences" if self.collects else "Demo: review",
+                "title": f"Demo: review of {self.input.name}",
                 "goal": goal,
                 "checkpointPolicy": {"everySteps": 10, "maxSeconds": 60},
                 "approvalPolicy": {"before": ["publish_report"]},
             }
         )
         self.screen.say("✓ Task submitted twice with one Idempotency-Key: one task")
-        self.screen.say(f"  {self._task_url()}")
+        self.screen.say(f"  {self.stack.url}/tasks/{self.facts.task_id}/")
 
     def _watch(self) -> Json:
         """Follow the task to its end, killing a worker and deciding the approval on the way."""
@@ -115,47 +126,48 @@ class Demo:
         changed, mark = time.monotonic(), _mark(snapshot)
         while snapshot["status"] not in ENDED:
             self._show_progress(snapshot)
-            if not self.facts.killed and self._is_time_to_kill(snapshot):
-                snapshot = self._kill_and_see(snapshot)
-            if snapshot["status"] == "input_required" and snapshot.get("openApproval"):
-                self._decide(snapshot["openApproval"])
+            worker = "" if self.facts.killed else self._find_worker_to_kill(snapshot)
+            if worker:
+                self._kill_and_see(worker, snapshot)
+            if snapshot["status"] == "input_required" and snapshot["openApproval"]:
+                self._decide(snapshot["openApproval"]["id"])
             self.stack.supervisor.tick()
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
             snapshot = self._snapshot()
             if _mark(snapshot) != mark:
                 changed, mark = time.monotonic(), _mark(snapshot)
             elif time.monotonic() - changed > STUCK_SECONDS:
-                raise LocalStackError(
-                    f"the task shows no change for {STUCK_SECONDS:.0f} s",
-                    remedy="python3 manage.py demo -v",
-                    log=self.stack.supervisor.log(WORKERS[1]),
-                )
+                raise self._stuck(snapshot)
         return snapshot
 
-    def _is_time_to_kill(self, snapshot: Json) -> bool:
-        lease, checkpoint = snapshot.get("lease"), snapshot.get("lastCheckpoint")
-        return bool(
-            (snapshot.get("progress") or 0) >= KILL_AT
-            and snapshot["status"] == "working"
-            and checkpoint
-            and lease
-            and self._find_worker(lease["pid"])
+    def _stuck(self, snapshot: Json) -> LocalStackError:
+        return LocalStackError(
+            f"the task is {snapshot['status']} and shows no change for {STUCK_SECONDS:.0f} s",
+            cause="the workers cannot reach Redis or the database, or a step hangs",
+            remedy="python3 manage.py demo -v",
+            log=self.stack.supervisor.log(WORKERS[1]),
         )
 
-    def _find_worker(self, pid: int) -> str:
-        """Return the name of the worker whose process group a pid is in, or ""."""
+    def _find_worker_to_kill(self, snapshot: Json) -> str:
+        """Return the worker that holds the task far enough on to be worth killing, or ""."""
+        is_far_enough = (snapshot["progress"] or 0) >= KILL_AT and snapshot["lastCheckpoint"]
+        if snapshot["status"] != "working" or not is_far_enough:
+            return ""
+        return self._find_worker(snapshot["lease"])
+
+    def _find_worker(self, lease: Json | None) -> str:
+        """Return the name of the worker whose process group holds a lease, or ""."""
+        if lease is None or lease["pid"] is None:
+            return ""
         with suppress(ProcessLookupError):
-            group = os.getpgid(pid)
+            group = os.getpgid(lease["pid"])
             return next((n for n in WORKERS if self.stack.supervisor.pid(n) == group), "")
         return ""
 
-    def _kill_and_see(self, snapshot: Json) -> Json:
-        """Kill the worker that holds the lease; return the snapshot after the take-over."""
+    def _kill_and_see(self, worker: str, snapshot: Json) -> None:
+        """Kill the worker that holds the lease, and tell who takes the task over and when."""
         lease = snapshot["lease"]
-        worker = self._find_worker(lease["pid"])
-        if not worker:
-            return snapshot
-        self._sample_memory()
+        self.facts.sample_memory(self.stack)
         self.stack.supervisor.kill(worker)
         killed = time.monotonic()
         self.facts.killed = worker
@@ -167,170 +179,100 @@ class Demo:
 
         def is_taken_over() -> bool:
             latest.update(self._snapshot())
-            new = latest.get("lease")
-            self._show_progress(latest)
-            if latest["status"] in ENDED:
-                return True
-            return bool(new and new["fence"] > lease["fence"])
+            new = latest["lease"]
+            return latest["status"] in ENDED or bool(new and new["fence"] > lease["fence"])
 
         if not self.stack.supervisor.wait(is_taken_over, seconds=TAKE_OVER_SECONDS):
             raise LocalStackError(
                 "nobody took the task over after its worker was killed",
+                cause="the sweeper or the other worker does not run",
                 log=self.stack.supervisor.log("sweep"),
             )
         self._tell_take_over(latest, time.monotonic() - killed)
-        return latest
 
     def _tell_take_over(self, snapshot: Json, seconds: float) -> None:
-        lease = snapshot.get("lease") or {}
-        pid = lease.get("pid")
-        taker = self._find_worker(pid) if pid else ""
-        self.facts.taken_over_by = taker
-        checkpoint = (snapshot.get("lastCheckpoint") or {}).get("seq")
-        self.facts.check(bool(taker), "another worker process took the task over")
-        self.facts.check(snapshot.get("recoveries", 0) >= 1, "the take-over is recorded")
+        lease = snapshot["lease"] or {}
+        taker = self._find_worker(snapshot["lease"])
+        self.facts.expect("another worker process takes the task over", holds=bool(taker))
+        self.facts.expect("the take-over is recorded", holds=snapshot["recoveries"] >= 1)
+        checkpoint = (snapshot["lastCheckpoint"] or {}).get("seq")
         self.screen.say(
-            f"✓ taken over by {taker or 'nobody we know'} (pid {pid}, fence {lease.get('fence')}) "
-            f"after {seconds:.1f} s, continued from checkpoint #{checkpoint}"
+            f"✓ taken over by {taker or 'nobody'} (pid {lease.get('pid')}, "
+            f"fence {lease.get('fence')}) after {seconds:.1f} s, from checkpoint #{checkpoint}"
         )
 
-    def _decide(self, open_approval: Json) -> None:
-        approval = self.approver.approval(open_approval["id"])
+    def _decide(self, approval_id: str) -> None:
+        approval = self.approver.approval(approval_id)
         self._show_question(approval)
-        decision = self._ask(approval) if self.screen.is_interactive else self._approver_decides()
+        if self.screen.is_interactive:
+            decision = self._ask()
+        else:
+            self.stack.supervisor.wait(lambda: False, seconds=APPROVER_WAITS_SECONDS)
+            decision = "approve"
         if not decision:
-            self.screen.say("  Decided elsewhere.")
-            self.facts.decision = "elsewhere"
+            self.facts.decision = self._decision_taken(approval_id)
+            self.screen.say(f"✓ decided elsewhere: {self.facts.decision}")
             return
         self.approver.decide(approval, decision=decision, reason="Decided in the demo.")
         self.facts.decision = decision
-        self.screen.say(f"✓ {decision}: decided by approver, not by the submitter")
+        self.screen.say(f"✓ {decision}: decided by the approver, who is not the submitter")
+
+    def _decision_taken(self, approval_id: str) -> str:
+        return "approve" if self.approver.approval(approval_id)["status"] == "approved" else "deny"
 
     def _show_question(self, approval: Json) -> None:
-        self.screen.say(f"? Approval needed: {approval.get('title') or approval['tool']}")
-        for name, value in (approval.get("arguments") or {}).items():
-            self.screen.say(f"  {name}: {_short(value)}")
-        self.screen.say(f"  digest of exactly this: {approval['argsSha256']}")
+        report = approval["display"]["show"]
+        levels = ", ".join(f"{count} {level}" for level, count in report["levels"].items())
+        self.screen.say(f"? {approval['tool']}: publish to {self.stack.published}?")
+        self.screen.say(
+            f"  {report['reviewed']} documents reviewed, {report['unreadable']} unreadable, "
+            f"{report['clauses']} clauses found; risk: {levels}"
+        )
+        for risk in report["top_risks"][:3]:
+            self.screen.say(f"  {risk['score']} {risk['path']}: {risk['reason']}")
+        for file in report["files"]:
+            self.screen.say(f"  {file['name']}, {file['size_bytes']:,} bytes")
+        self.screen.say(f"  exactly this: sha256 {approval['argsSha256']}")
         self.screen.say(f"  {self.stack.url}/approvals/{approval['id']}/")
 
-    def _approver_decides(self) -> str:
-        self.stack.supervisor.wait(lambda: False, seconds=APPROVER_WAITS_SECONDS)
-        return "approve"
-
-    def _ask(self, approval: Json) -> str:
+    def _ask(self) -> str:
         """Return approve or deny from one key, or "" when it was decided elsewhere meanwhile."""
         self.screen.say("  a approve · d deny")
+        answers = {"a": "approve", "d": "deny"}
+        pressed = ""
+
+        def is_decided() -> bool:
+            nonlocal pressed
+            pressed = keys.read()
+            return pressed in answers or self._snapshot()["openApproval"] is None
+
         with self.screen.keys() as keys:
-            while True:
-                match keys.read():
-                    case "a":
-                        return "approve"
-                    case "d":
-                        return "deny"
-                    case _:
-                        pass
-                self.stack.supervisor.tick()
-                time.sleep(0.1)
-                if self._snapshot().get("openApproval", {}) is None:
-                    return ""
+            while not self.stack.supervisor.wait(is_decided, seconds=3600):
+                pass
+        return answers.get(pressed, "")
 
     def _show_result(self, snapshot: Json) -> None:
-        self.facts.check(bool(self.facts.killed), "a worker was killed while it held the task")
-        self.facts.check(snapshot["status"] == "completed", f"completed, not {snapshot['status']}")
-        if snapshot["status"] != "completed":
-            self.screen.say(f"✗ {snapshot['status']}: {_short(snapshot.get('error'))}")
+        status = snapshot["status"]
+        self.facts.expect(
+            "a worker is killed while it holds the task", holds=bool(self.facts.killed)
+        )
+        self.facts.expect(f"the task completes, and is not {status}", holds=status == "completed")
+        if status != "completed":
+            self.screen.say(f"✗ {snapshot['statusMessage']}")
             return
         self.screen.say("✓ Task completed")
-        self._download()
-        self._count_effects()
-
-    def _download(self) -> None:
         folder = self.stack.home / "demo" / self.facts.task_id
-        folder.mkdir(parents=True, exist_ok=True)
-        artifacts = self.submitter.list_of(self.facts.task_id, "artifacts")
-        shown = [a for a in artifacts if a.get("presented", True)]
-        self.facts.check(bool(shown), "the task delivered artifacts")
-        for artifact in shown:
-            path, digest = self.submitter.download(artifact, folder)
-            same = digest == artifact["sha256"]
-            self.facts.check(same, f"{path.name} arrived unchanged")
-            self.screen.say(f"{'✓' if same else '✗'} {path}")
-            self.screen.say(f"  sha256 {digest}")
-
-    def _count_effects(self) -> None:
-        """Compare the ledger's effects with what really lies in the published folder."""
-        effects = self.submitter.list_of(self.facts.task_id, "effects")
-        new = sorted(_entries(self.stack.published) - self.published_before)
-        rows = [
-            (e.get("tool", ""), e.get("state", ""), str(e.get("attempts", "")), str(len(new)))
-            for e in effects
-        ]
-        columns = ("effect", "state", "attempts", "times found outside")
-        self.screen.table("Effects", columns, rows)
-        expected = 0 if self.facts.decision == "deny" else 1
-        self.facts.check(len(new) == expected, f"published {expected} times, not {len(new)}")
-        self.facts.check(
-            all(e.get("state") == "succeeded" for e in effects), "every effect succeeded"
-        )
-        twice = max(0, len(new) - len(effects))
-        self.screen.say(f"{'✓' if twice == 0 else '✗'} executed twice: {twice}")
-        for name in new:
-            self.screen.say(f"  {self.stack.published / name}")
-
-    def _verify_ledger(self) -> None:
-        with step("Ledger and audit chain verified"):
-            self.stack.commands.start_management("verify_audit_chain").finish()
-
-    def _show_end(self, seconds: float) -> None:
-        self._sample_memory()
-        peak = max(self.facts.peak_bytes.values(), default=0) / 2**20
-        self.screen.say(f"✓ Peak memory of a worker process {peak:.0f} MiB; story {seconds:.1f} s")
-        for promise in self.facts.missing:
-            self.screen.say(f"✗ Not as promised: {promise}")
-        if self.facts.missing:
-            self.screen.say(f"  Logs: {self.stack.logs}")
-            return
-        self.screen.say(f"\n{self.stack.summary()}")
-        here = "python3 manage.py"
-        self.screen.say("Next:")
-        self.screen.say(f"  {here} demo --input DIR          your own documents")
-        self.screen.say(f"  {here} up                        the same stack without a job")
-        self.screen.say(
-            f"  curl -H 'Authorization: Bearer {self.stack.accounts.api_keys['submitter']}' "
-            f"{shlex.quote(f'{self.stack.url}/runtime/tasks/{self.facts.task_id}')}"
-        )
+        download_artifacts(self.submitter, self.facts, folder, self.screen)
+        count_effects(self.submitter, self.facts, self.stack.published, self.screen)
 
     def _snapshot(self) -> Json:
-        self._sample_memory()
+        self.facts.sample_memory(self.stack)
         return self.submitter.snapshot(self.facts.task_id)
 
     def _show_progress(self, snapshot: Json) -> None:
-        self.screen.progress(
-            snapshot.get("phase") or "",
-            int(snapshot.get("progressDone") or 0),
-            snapshot.get("progressTotal"),
-        )
-
-    def _sample_memory(self) -> None:
-        for name in WORKERS:
-            for pid in processes.group_members(self.stack.supervisor.pid(name)):
-                peak = processes.peak_memory_bytes(pid)
-                self.facts.peak_bytes[pid] = max(peak, self.facts.peak_bytes.get(pid, 0))
-
-    def _task_url(self) -> str:
-        return f"{self.stack.url}/tasks/{self.facts.task_id}/"
+        done, total = snapshot["progressDone"], snapshot["progressTotal"]
+        self.screen.progress(snapshot["phase"], done, total)
 
 
 def _mark(snapshot: Json) -> tuple[Any, ...]:
-    return tuple(
-        snapshot.get(k) for k in ("status", "stateVersion", "seq", "progressDone", "phase")
-    )
-
-
-def _entries(folder: Path) -> set[str]:
-    return {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else text[:199] + "…"
+    return tuple(snapshot[name] for name in ("status", "stateVersion", "seq", "progressDone"))

@@ -4,13 +4,12 @@ import select
 import sys
 import termios
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 PLAIN_STEP = 0.1
 
@@ -28,13 +27,6 @@ class Screen:
     def say(self, text: str = "") -> None:
         """Print one line of the story."""
         print(text, flush=True)
-
-    def table(self, title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
-        """Print a small table."""
-        table = Table(*columns, title=title, title_justify="left", show_edge=False)
-        for row in rows:
-            table.add_row(*row)
-        self.console.print(table)
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:

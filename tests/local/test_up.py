@@ -71,11 +71,17 @@ def left_over(home: Path) -> list[int]:
     return found
 
 
-def test_up_answers_and_ends_cleanly_on_ctrl_c(home: Path) -> None:
+def test_up_passes_over_a_busy_port_and_ends_cleanly_on_ctrl_c(home: Path) -> None:
     """Ready means it answers; Ctrl-C ends with 130, within ten seconds, leaving nothing."""
-    with running_up(home) as process:
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with suppress(OSError):
+        holder.bind(("127.0.0.1", 8000))
+        holder.listen()
+    with holder, running_up(home) as process:
         running = state.find_running(home)
         assert running is not None
+        assert not running.url.endswith(":8000")
         assert httpx.get(f"{running.url}/readyz", trust_env=False).status_code == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
@@ -91,26 +97,3 @@ def test_up_killed_leaves_nothing_running_and_starts_again(home: Path) -> None:
         process.wait()
         assert processes.wait_until(lambda: left_over(home) == [], seconds=10), left_over(home)
     assert state.find_running(home) is None
-
-
-def test_up_takes_the_next_free_port_and_down_ends_it(home: Path) -> None:
-    """A busy port 8000 is said and passed over; `down` ends the stack of this home only."""
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    with suppress(OSError):
-        holder.bind(("127.0.0.1", 8000))
-        holder.listen()
-    with holder, running_up(home) as process:
-        running = state.find_running(home)
-        assert running is not None
-        assert not running.url.endswith(":8000")
-        down = subprocess.run(
-            [sys.executable, str(ROOT / "manage.py"), "down"],
-            env=environment(home),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "Stopped" in down.stdout
-        assert process.wait(10) == 130
-    assert left_over(home) == []
