@@ -5,7 +5,7 @@ from django.db import migrations
 from tasks_app.models import ddl
 
 
-def _run(pair):
+def _run(pair: tuple[str, str]) -> migrations.RunSQL:
     forward, backward = pair
     return migrations.RunSQL(forward, backward)
 
