@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .visible import html
+from .visible import markup_text
 
 _WIDTH = 360
 
@@ -42,7 +42,9 @@ def histogram(counts: Sequence[int], levels: Sequence[str], label: str, axis: st
             score = 100 * number // len(counts)
             parts.append(f'<text class="t" x="{left + 3:.1f}" y="{base + 15}">{score}</text>')
     parts.append(f'<line class="axis" x1="4" x2="{_WIDTH - 4}" y1="{base}" y2="{base}"/>')
-    parts.append(f'<text class="t" x="{_WIDTH / 2}" y="{base + 31}">{html(axis)}</text></svg>')
+    parts.append(
+        f'<text class="t" x="{_WIDTH / 2}" y="{base + 31}">{markup_text(axis)}</text></svg>'
+    )
     return "".join(parts)
 
 
@@ -60,8 +62,8 @@ def bars(rows: Sequence[tuple[str, float, str, str]], label: str, highest: float
         y = number * pitch
         size = (_WIDTH - 8) * value / highest if highest else 0
         parts.append(
-            f'<text class="n" x="4" y="{y + 13}">{html(_short(name, 46))}</text>'
-            f'<text class="e" x="{_WIDTH - 4}" y="{y + 13}">{html(shown)}</text>'
+            f'<text class="n" x="4" y="{y + 13}">{markup_text(_short(name, 46))}</text>'
+            f'<text class="e" x="{_WIDTH - 4}" y="{y + 13}">{markup_text(shown)}</text>'
             f'<rect class="f-track" x="4" y="{y + 18}" width="{_WIDTH - 8}" height="8" rx="4"/>'
             f'<rect class="f-{level}" x="4" y="{y + 18}" width="{max(size, 3):.1f}" height="8" rx="4"/>'
         )
@@ -72,7 +74,7 @@ def bars(rows: Sequence[tuple[str, float, str, str]], label: str, highest: float
 def stacked(counts: Mapping[str, int], highest: int, label: str) -> str:
     """Return one bar whose parts follow `counts` in order; widths are percentages."""
     parts = [
-        f'<svg class="cellbar" role="img" aria-label="{html(label)}" width="100%" height="12">'
+        f'<svg class="cellbar" role="img" aria-label="{markup_text(label)}" width="100%" height="12">'
     ]
     left = 0.0
     for level, count in counts.items():
@@ -96,9 +98,7 @@ def meter(score: int, level: str) -> str:
 
 
 def _open(height: int, label: str) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{html(label)}">'
-    )
+    return f'<svg class="chart" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{markup_text(label)}">'
 
 
 def _short(name: str, limit: int) -> str:

@@ -38,10 +38,11 @@ def review_text(path: str, document: DocumentText, book: RuleBook) -> DocumentRe
     findings: list[Finding] = []
     occurrences: dict[str, int] = {}
     for rule in book.rules.values():
+        shown: set[str] = set()
         for sentence, span in _matches(rule, index):
-            count = occurrences.get(rule.id, 0) + 1
-            occurrences[rule.id] = count
-            if count <= MAX_EVIDENCE_PER_RULE:
+            occurrences[rule.id] = occurrences.get(rule.id, 0) + 1
+            if len(shown) < MAX_EVIDENCE_PER_RULE and sentence.normal not in shown:
+                shown.add(sentence.normal)
                 findings.append(_finding(rule, document, sentence, span))
     findings.sort(key=lambda item: (item.start, item.rule))
     licences = find_licences(index, book.licences)

@@ -83,7 +83,7 @@ class DocumentSections:
             for finding in quotes:
                 yield self._quote(finding)
             rest = review.occurrences[reason.id] - len(quotes)
-            more = f" {self._say('more', count=rest)}." if rest > 0 else ""
+            more = f" {self._say('more', count=rest)}" if rest > 0 else ""
             yield f'<p class="advice">{html(rule.advice.in_language(self._language) + more)}</p>'
             yield "</section>"
         if len(rules) > MAX_CLAUSES:

@@ -19,7 +19,7 @@ from .phrases import phrases
 from .rules import RuleBook
 from .scoring import Reason, level_of
 from .summary import DETAILED_DOCUMENTS, LEVELS, SCORE_RANGE, Row, Summary
-from .visible import html
+from .visible import html, markup_text
 
 STYLE: Final = Path(__file__).with_name("report.css").read_text("utf-8")
 _STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
@@ -107,7 +107,7 @@ class _Report:
         language = "zh-Hans" if self._language == "zh" else "en"
         return (
             f'<!doctype html><html lang="{language}"><head><meta charset="utf-8">'
-            f'<meta http-equiv="Content-Security-Policy" content="{html(CONTENT_SECURITY_POLICY)}">'
+            f'<meta http-equiv="Content-Security-Policy" content="{markup_text(CONTENT_SECURITY_POLICY)}">'
             '<meta name="viewport" content="width=device-width,initial-scale=1">'
             '<meta name="color-scheme" content="light dark"><meta name="robots" content="noindex">'
             f'<link rel="icon" href="data:,"><title>{html(say("title"))}</title>'
@@ -317,7 +317,7 @@ class _Report:
                     )
         yield self._table(
             "".join(rows),
-            (say("missing"), ""), (say("kind"), ""), (say("points"), "num"), (say("documents"), "num"),
+            (say("missing"), ""), (say("kind"), ""), (say("points").capitalize(), "num"), (say("documents"), "num"),
         )  # fmt: skip
         yield "</section>"
 

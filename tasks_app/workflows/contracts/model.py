@@ -96,7 +96,8 @@ class DocumentReview(Value):
         sentences: Number of sentences looked at.
         text_sha256: Digest of the text with white space collapsed; equal for copies.
         licences: Public licences found.
-        findings: Evidence, at most MAX_EVIDENCE_PER_RULE for each rule, in document order.
+        findings: Evidence, at most MAX_EVIDENCE_PER_RULE different sentences for each rule, in
+            document order.
         occurrences: How many sentences each rule recognised, evidence kept or not.
     """
 

@@ -116,7 +116,7 @@ def _by_format(data: bytes, name: str) -> DocumentText:
         return _word(data, suffix)
     if suffix in _UNSUPPORTED or data.startswith((_OLE_MAGIC, b"{\\rtf")):
         raise DocumentError(
-            "unsupported_format", f"{suffix or 'This'} files cannot be read; save as docx or PDF."
+            "unsupported_format", f"{suffix or 'Such'} files cannot be read; save as docx or PDF."
         )
     if suffix in _HTML:
         return read_html(data, max_characters=MAX_CHARACTERS)

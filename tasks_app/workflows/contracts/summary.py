@@ -18,6 +18,7 @@ from .scoring import Assessment, Reason, assess
 DETAILED_DOCUMENTS: Final = 200
 MAX_FAILURES_KEPT: Final = 1_000
 SCORE_RANGE: Final = 5
+WEIGHTY_POINTS: Final = 6  # what nearly every licence has is no news
 LEVELS: Final = (Level.CRITICAL, Level.HIGH, Level.MEDIUM, Level.LOW)
 
 
@@ -88,7 +89,7 @@ class Summary:
         for rule_id in review.occurrences:
             self.clause_levels.setdefault(rule_id, Counter())[verdict.level] += 1
         for reason in verdict.reasons:
-            if reason.kind == "rule":
+            if reason.kind == "rule" and reason.points >= WEIGHTY_POINTS:
                 self.clause_points[reason.id] += reason.points
         self.lacking += bool(verdict.missing)
         for item in verdict.missing:
@@ -135,7 +136,7 @@ class Summary:
         return sorted(self.rows, key=lambda row: (-row.score, row.path))
 
     def heaviest_clause(self) -> tuple[str, int] | None:
-        """Return the rule that adds most points over all documents, and in how many it occurs."""
+        """Return the weighty rule that adds most points in all, and in how many documents it is."""
         if not self.clause_points:
             return None
         rule_id, points = max(self.clause_points.items(), key=lambda item: (item[1], item[0]))

@@ -27,6 +27,11 @@ def html(text: str) -> str:
     return _HIDDEN.sub(lambda match: f'<span class="code">U+{ord(match[0]):04X}</span>', escaped)
 
 
+def markup_text(text: str) -> str:
+    """Return `text` for SVG and for attributes, where no element may stand: codes in brackets."""
+    return escape(plain(text), quote=True)
+
+
 def cell(value: object) -> str:
     """Return a value as a spreadsheet cell that is never read as a formula."""
     text = plain(str(value))

@@ -121,9 +121,15 @@ def test_headings_are_no_evidence() -> None:
 
 
 def test_evidence_is_limited_and_all_is_counted() -> None:
-    review = documents.review("You shall indemnify us. " * 40)
+    review = documents.review(" ".join(f"You shall indemnify us in case {n}." for n in range(40)))
     assert review.occurrences["indemnity"] == 40
     assert len(review.findings) == MAX_EVIDENCE_PER_RULE
+
+
+def test_repeated_sentence_is_shown_once() -> None:
+    review = documents.review("You shall indemnify us. " * 40)
+    assert review.occurrences["indemnity"] == 40
+    assert len(review.findings) == 1
 
 
 def test_copies_share_a_digest() -> None:

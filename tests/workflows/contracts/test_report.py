@@ -143,6 +143,7 @@ def test_hostile_text_is_shown_as_text(tmp_path: Path) -> None:
     assert "\u202e" not in source
     assert "\u200b" not in source
     assert "U+202E" in "".join(page.text)
+    assert not re.search(r"<svg[^>]*>(?:(?!</svg>).)*<span", source, re.DOTALL)
     assert "<script>alert(1)</script>" in "".join(page.text)
 
 
