@@ -62,8 +62,9 @@ def call(
     body: Callable[[RunningStep], Any],
 ) -> Any:
     """Call the author's code outside any transaction, within its time-out."""
-    session.lease.check()
     syncpoints.reach("step.before", session.task.id, session.task.fence)
+    # The last look before the author's code: a process that froze on its way here must not act.
+    session.lease.check()
     with _timeout(declared.timeout_seconds):
         return body(RunningStep(session, step))
 
