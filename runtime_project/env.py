@@ -63,16 +63,22 @@ def paths(name: str) -> tuple[Path, ...]:
     return tuple(Path(part).resolve() for part in text(name).split(os.pathsep) if part)
 
 
-def database(url: str, *, role: str, application: str) -> dict[str, object]:
+def database(
+    url: str, *, role: str, application: str, idle_transaction_seconds: float
+) -> dict[str, object]:
     """Return Django's database settings for a libpq URL or connection string.
 
     `role` is assumed right after connecting (SET ROLE), so that one login can serve processes with
-    different rights; empty means the login's own role.
+    different rights; empty means the login's own role. The server ends a session that stays idle
+    inside a transaction for longer than `idle_transaction_seconds`: a process that froze there
+    would keep its row locks, and nobody could take its task over.
     """
     parts = conninfo_to_dict(url)
-    options: dict[str, object] = {"application_name": application}
-    if role:
-        options["options"] = f"-c role={role}"
+    idle = f"-c idle_in_transaction_session_timeout={int(idle_transaction_seconds * 1000)}"
+    options: dict[str, object] = {
+        "application_name": application,
+        "options": f"{idle} -c role={role}" if role else idle,
+    }
     return {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.get("dbname", "postgres"),

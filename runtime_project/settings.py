@@ -89,6 +89,7 @@ DATABASES = {
             DATABASE_URL,
             role=env.text("DATABASE_ROLE"),
             application=env.text("RUNTIME_PROCESS", "perdure"),
+            idle_transaction_seconds=env.seconds("DATABASE_IDLE_TRANSACTION_SECONDS", 15),
         ),
         "CONN_MAX_AGE": env.integer("DATABASE_CONN_MAX_AGE", 0),
         "CONN_HEALTH_CHECKS": True,
