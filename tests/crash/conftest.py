@@ -1,0 +1,53 @@
+"""Crash tests hurt real processes; rows are committed, so nothing is rolled back between them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connections
+
+from tests.crash.bed import Bed
+from tests.support.outside import Outside
+from tests.support.workers import Fleet
+
+
+@pytest.fixture(scope="package")
+def db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database with real commits, instead of pytest-django's fixture of this name.
+
+    It is emptied when the last crash test has ended: emptying it while workers run would only
+    fight with them.
+    """
+    with django_db_blocker.unblock():
+        yield
+        call_command("flush", verbosity=0, interactive=False)
+        connections.close_all()
+
+
+@pytest.fixture(scope="package")
+def outside() -> Iterator[Outside]:
+    with Outside() as world:
+        yield world
+
+
+@pytest.fixture(scope="package")
+def fleet(db: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three workers with one process each, and a sweeper; shared, since starting them is slow.
+
+    Three, because Celery takes seconds to replace a killed child, and the next test kills another.
+    """
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"))
+    try:
+        fleet.start(workers=3)
+        yield fleet
+    finally:
+        fleet.stop()
+
+
+@pytest.fixture
+def bed(fleet: Fleet, outside: Outside, tmp_path: Path) -> Iterator[Bed]:
+    bed = Bed(fleet, outside, tmp_path)
+    yield bed
+    bed.sync.clear()

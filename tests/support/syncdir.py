@@ -1,0 +1,106 @@
+"""The test's side of `tasks_app.syncpoints`: hold processes at named points and let them go on.
+
+The folder's files are the whole protocol, so the processes share nothing else with the test.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from runtime_project.local.processes import wait_until
+
+# A busy machine is slow; a wait this long means that the point is never reached.
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One pass of a point: which process, under which fence."""
+
+    pid: int
+    fence: int
+
+
+class SyncDir:
+    """Files that steer every process whose RUNTIME_SYNCPOINT_DIR is this folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def hold(self, names: Iterable[str] | str, task: UUID | None = None) -> None:
+        """Make whoever reaches one of the points wait; for one task if one is named."""
+        for name in _listed(names):
+            self._hold_file(name, task).touch()
+
+    def release(self, names: Iterable[str] | str, task: UUID | None = None) -> None:
+        """Let those who wait go on, and nobody wait any more."""
+        for name in _listed(names):
+            self._hold_file(name, task).unlink(missing_ok=True)
+
+    def fail(self, name: str, times: int) -> None:
+        """Make the point raise for the next passes."""
+        (self.folder / f"{name}.fail").write_text(str(times))
+
+    def clear(self) -> None:
+        """Release everything and forget every pass."""
+        for file in self.folder.iterdir():
+            file.unlink(missing_ok=True)
+
+    def hits(self, name: str, task: UUID | None = None) -> list[Hit]:
+        """Return the passes of a point so far, oldest first."""
+        try:
+            text = (self.folder / f"{name}.{task or '-'}.hit").read_text()
+        except FileNotFoundError:
+            return []
+        # The last line may be half written.
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        return [Hit(*map(int, line.split())) for line in whole]
+
+    def wait_hit(self, name: str, task: UUID | None = None, *, count: int = 1) -> Hit:
+        """Wait until the point was passed (or is held) for the nth time; return that pass."""
+        reached = wait_until(lambda: len(self.hits(name, task)) >= count, seconds=PATIENCE_SECONDS)
+        assert reached, f"{name} was reached {len(self.hits(name, task))} times, not {count}"
+        return self.hits(name, task)[count - 1]
+
+    def walk(self, points: Iterable[str], task: UUID, target: tuple[str, int]) -> Hit:
+        """Let a task whose points are all held go on stop by stop, up to the nth stop at a point.
+
+        Returns:
+            The pass that is held now; every point is held still.
+        """
+        names = list(points)
+        seen: Counter[str] = Counter()
+        stops: Counter[str] = Counter()
+        while True:
+            name = self._next_stop(names, task, seen)
+            stops[name] += 1
+            if (name, stops[name]) == target:
+                return self.hits(name, task)[-1]
+            self.release(name, task)
+            following = dict(seen)
+            self._next_stop(names, task, Counter(following), peek=True)
+            self.hold(name, task)
+
+    def _next_stop(
+        self, names: list[str], task: UUID, seen: Counter[str], *, peek: bool = False
+    ) -> str:
+        found: list[str] = []
+
+        def reached() -> bool:
+            found[:] = [name for name in names if len(self.hits(name, task)) > seen[name]]
+            return bool(found)
+
+        assert wait_until(reached, seconds=PATIENCE_SECONDS), f"no further stop after {seen}"
+        if not peek:
+            seen[found[0]] = len(self.hits(found[0], task))
+        return found[0]
+
+    def _hold_file(self, name: str, task: UUID | None) -> Path:
+        return self.folder / (f"{name}.hold" if task is None else f"{name}.{task}.hold")
+
+
+def _listed(names: Iterable[str] | str) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)

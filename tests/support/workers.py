@@ -1,0 +1,178 @@
+"""Real Celery prefork workers and sweepers against the test database, to be killed at will."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+from psycopg.conninfo import make_conninfo
+
+from runtime_project.local import processes
+from runtime_project.local.processes import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 60.0
+
+# Long enough that a busy machine does not lose a lease, short enough to wait for one to end.
+TIMES = {
+    "RUNTIME_LEASE_SECONDS": "4",
+    "RUNTIME_HEARTBEAT_SECONDS": "0.5",
+    "RUNTIME_GRACE_SECONDS": "0.3",
+    "RUNTIME_SWEEP_SECONDS": "0.1",
+    "RUNTIME_OUTBOX_SWEEP_SECONDS": "0.5",
+    "DATABASE_IDLE_TRANSACTION_SECONDS": "1",
+}
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Return the variables of a process of the project that uses this test's database."""
+    return {
+        **os.environ,
+        "DATABASE_URL": make_conninfo(
+            os.environ["DATABASE_URL"], dbname=connection.settings_dict["NAME"]
+        ),
+        "DATABASE_ROLE": "rt_worker",
+        "DATABASE_CONN_MAX_AGE": "600",
+        "DJANGO_SETTINGS_MODULE": "runtime_project.settings_test",
+        "RUNTIME_TEST_ASSISTANT": "1",
+        "RUNTIME_ARTIFACT_ROOT": str(folder / "artifacts"),
+        "RUNTIME_SYNCPOINT_DIR": str(folder / "sync"),
+        "PYTHONUNBUFFERED": "1",
+        **TIMES,
+        **more,
+    }
+
+
+class ProjectProcess:
+    """One process of the project with its log; the leader of a group of its own."""
+
+    def __init__(self, name: str, folder: Path, command: list[str], env: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        with self.log.open("ab") as log:
+            self.process: subprocess.Popen[bytes] = processes.start_bound(
+                [sys.executable, *command],
+                log=log,
+                death_signal=signal.SIGKILL,
+                env={**env, "RUNTIME_PROCESS": name},
+                cwd=ROOT,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The parent's pid; also the number of its process group."""
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        """Tell whether the process has not ended."""
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the parent alone."""
+        self.process.send_signal(number)
+
+    def kill_group(self) -> None:
+        """SIGKILL parent and children at once, as a machine's end would."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait(10)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield what the process logged, oldest first; lines that are no JSON are left out."""
+        for line in self.log.read_text(errors="replace").splitlines():
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    yield record
+
+    def wait_record(self, matches: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """Wait until a matching record was logged; return the first."""
+        found: list[dict[str, Any]] = []
+
+        def logged() -> bool:
+            found[:] = [record for record in self.records() if matches(record)]
+            return bool(found) or not self.is_running()
+
+        wait_until(logged, seconds=READY_SECONDS)
+        assert found, f"{self.name} never logged {what}:\n{self.tail()}"
+        return found[0]
+
+    def tail(self) -> str:
+        """Return the end of the log, for a failing test."""
+        return "\n".join(processes.last_lines(self.log, 40))
+
+
+class Worker(ProjectProcess):
+    """A Celery prefork worker; `children` are the processes that run slices."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        env: Mapping[str, str],
+        *,
+        application: str = "runtime_project",
+        concurrency: int = 1,
+    ) -> None:
+        command = ["-m", "celery", "-A", application, "worker", "-Q", "slices"]
+        command += ["-c", str(concurrency), "-n", f"{name}@%h", "-l", "INFO"]
+        command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+        super().__init__(name, folder, command, env)
+
+    def wait_ready(self) -> None:
+        """Wait until the worker has said that it takes messages."""
+        self.wait_record(lambda record: record["event"].endswith(" ready."), "ready")
+
+    def children(self) -> list[int]:
+        """Return the pids of the processes that run slices."""
+        return [pid for pid in processes.group_members(self.pid) if pid != self.pid]
+
+
+class Sweeper(ProjectProcess):
+    """`manage.py sweep`; it works as soon as it has started."""
+
+    def __init__(self, name: str, folder: Path, env: Mapping[str, str]) -> None:
+        super().__init__(name, folder, [str(ROOT / "manage.py"), "sweep"], env)
+
+
+class Fleet:
+    """Workers and a sweeper that share one folder of logs, artifacts and sync points."""
+
+    def __init__(self, folder: Path, **more: str) -> None:
+        self.folder = folder
+        self.env = environment(folder, **more)
+        (folder / "sync").mkdir(parents=True, exist_ok=True)
+        self.workers: list[Worker] = []
+        self.sweepers: list[Sweeper] = []
+
+    def start(self, *, workers: int = 2, application: str = "runtime_project") -> None:
+        """Start so many workers and a sweeper; return when all workers are ready."""
+        self.sweepers.append(Sweeper(f"sweep{len(self.sweepers) + 1}", self.folder, self.env))
+        fresh = [self.add_worker(application=application, ready=False) for _ in range(workers)]
+        for worker in fresh:
+            worker.wait_ready()
+
+    def add_worker(self, *, application: str = "runtime_project", ready: bool = True) -> Worker:
+        """Start one more worker."""
+        name = f"worker{len(self.workers) + 1}"
+        worker = Worker(name, self.folder, self.env, application=application)
+        self.workers.append(worker)
+        if ready:
+            worker.wait_ready()
+        return worker
+
+    def owner_of(self, child: int) -> Worker:
+        """Return the worker whose child has this pid."""
+        group = os.getpgid(child)
+        return next(worker for worker in self.workers if worker.pid == group)
+
+    def stop(self) -> None:
+        """End everything at once; what is frozen ends, too."""
+        for process in (*self.sweepers, *self.workers):
+            process.kill_group()
