@@ -98,6 +98,17 @@ def read_goal(schema: Schema, posted: QueryDict) -> ReadGoal:
     return ReadGoal(goal=goal, problems=tuple(problems))
 
 
+def goal_as_shown(schema: Schema, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the form would send back if nobody touched it: defaults are filled in."""
+    posted = QueryDict(mutable=True)
+    for item in _flat(build_fields(schema, values)):
+        if item.kind == "boolean":
+            posted[item.name] = "true" if item.value else ""
+        elif item.kind != "group":
+            posted[item.name] = item.value
+    return read_goal(schema, posted).goal
+
+
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON merge patch (RFC 7396) that turns one object into the other."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}

@@ -90,7 +90,7 @@ def goal(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpRespo
     if request.POST.get("adopt"):
         return _goal_again(request, head, schema, read, None)
     try:
-        _submit(principal, task_id, request.POST, _goal_payload(request.POST, head, read))
+        _submit(principal, task_id, request.POST, _goal_payload(request.POST, read))
     except RuntimeFault as fault:
         return _goal_again(request, get_head(principal, task_id), schema, read, fault)
     messages.success(request, _accepted_text())
@@ -157,24 +157,23 @@ def _answer_value(posted: QueryDict, head: Head) -> Any:
         return text
 
 
-def _goal_payload(posted: QueryDict, head: Head, read: forms.ReadGoal) -> dict[str, Any]:
+def _goal_payload(posted: QueryDict, read: forms.ReadGoal) -> dict[str, Any]:
     if read.problems:
         raise InvalidInputError(
             _("Some fields need another look. Nothing was sent."), read.problems
         )
-    patch = forms.merge_patch(_base_goal(posted, head), read.goal)
+    patch = forms.merge_patch(_base_goal(posted), read.goal)
     if not patch:
         raise InvalidInputError(_("Nothing was changed, so nothing was sent."))
     return patch
 
 
-def _base_goal(posted: QueryDict, head: Head) -> Mapping[str, Any]:
+def _base_goal(posted: QueryDict) -> dict[str, Any]:
     """Return the goal that the person started from, so that only their changes are sent."""
     try:
-        base = signing.loads(posted.get("base", ""), salt=_GOAL_SALT)
+        return dict(signing.loads(posted.get("base", ""), salt=_GOAL_SALT))
     except signing.BadSignature:
-        return _defaults(head.snap.goal)
-    return base if isinstance(base, dict) else {}
+        raise InvalidInputError(_("The form is damaged. Load the page again.")) from None
 
 
 # --- answering ----------------------------------------------------------------------------------
@@ -295,7 +294,14 @@ def _errors(problems: tuple[FieldProblem, ...]) -> dict[str, str]:
 
 
 def _question_schema(head: Head) -> Mapping[str, Any]:
-    return head.snap.open_question.schema if head.snap.open_question else {}
+    """Return the schema of the open question's answer, needed fields first: jsonb has no order."""
+    if head.snap.open_question is None:
+        return {}
+    schema = dict(head.snap.open_question.schema)
+    needed = schema.get("required", [])
+    fields = schema.get("properties", {})
+    schema["properties"] = dict(sorted(fields.items(), key=lambda item: item[0] not in needed))
+    return schema
 
 
 def _goal_context(head: Head, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,7 +310,7 @@ def _goal_context(head: Head, schema: Mapping[str, Any]) -> dict[str, Any]:
         idempotency_key=str(uuid4()),
         expected_version=str(head.snap.state_version),
     )
-    return {"head": head, "snap": head.snap, "form": form, "base": _signed_goal(head)}
+    return {"head": head, "snap": head.snap, "form": form, "base": _signed_goal(head, schema)}
 
 
 def _goal_again(
@@ -330,20 +336,16 @@ def _goal_again(
         errors=_errors(problems),
     )
     context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form}
-    context["base"] = posted.get("base", "") or _signed_goal(head)
+    context["base"] = posted.get("base", "") or _signed_goal(head, schema)
     if conflict is not None:
         context["conflict"] = conflict_of(posted, head, conflict)
     status = 200 if fault is None else http_status(fault)
     return render(request, "dashboard/goal.html", context, status=status)
 
 
-def _signed_goal(head: Head) -> str:
-    return signing.dumps(_defaults(head.snap.goal), salt=_GOAL_SALT, compress=True)
-
-
-def _defaults(goal: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored goal without nulls: a form cannot tell null from absent."""
-    return {key: value for key, value in goal.items() if value is not None}
+def _signed_goal(head: Head, schema: Mapping[str, Any]) -> str:
+    shown = forms.goal_as_shown(schema, head.snap.goal)
+    return signing.dumps(shown, salt=_GOAL_SALT, compress=True)
 
 
 def read_uuid(text: str) -> UUID:

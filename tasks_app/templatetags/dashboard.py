@@ -94,6 +94,7 @@ def event_text(event_type: str, data: Mapping[str, Any]) -> SafeString:
 def _log_lead(facts: dict[str, Any]) -> list[str]:
     extra = facts.pop("facts", None) or {}
     facts.update(extra if isinstance(extra, dict) else {})
+    facts.pop("trace", None)
     return [str(facts.pop("message", ""))]
 
 

@@ -17,7 +17,7 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SCRIPT = [
+SCRIPT: list[dict[str, Any]] = [
     {"op": "say", "text": "hello"},
     {"op": "map", "count": 5, "fail": [2], "chunk": 2},
     {"op": "write", "path": "report.txt", "text": "the report"},
@@ -41,6 +41,11 @@ def run(task_id: Any) -> Task:
     """Run a task until it waits or ends."""
     while run_slice(task_id) not in {"idle", "lost"}:
         pass
+    return read(task_id)
+
+
+def read(task_id: Any) -> Task:
+    """Return a task as it is stored now."""
     return Task.objects.all_tenants("test").get(pk=task_id)
 
 
@@ -125,7 +130,10 @@ def test_list_and_task_page_ask_few_queries(
 def test_hostile_text_is_shown_as_text(tenant: Tenant) -> None:
     """Markup is escaped and hidden characters are made visible, wherever a document speaks (U29)."""
     evil = "<script>alert(1)</script>\u202eevil"
-    script = [{"op": "say", "text": evil}, {"op": "set", "values": {evil: evil}}]
+    script: list[dict[str, Any]] = [
+        {"op": "say", "text": evil},
+        {"op": "set", "values": {evil: evil}},
+    ]
     task = start(tenant, script, title=evil)
     client = window(task.initiator)
     for tab in TABS:

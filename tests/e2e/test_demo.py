@@ -43,7 +43,7 @@ def test_demo_shows_take_over_approval_and_one_publication(home: Path, tmp_path:
         "killed with SIGKILL",
         "✓ taken over by worker",
         "✓ approve: decided by the approver",
-        "✓ 1 effects, 0 twice",
+        "✓ 1 effect, 0 twice",
         "✓ Ledger and audit chain verified",
     ):
         assert sign in answer.stdout
