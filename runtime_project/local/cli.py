@@ -26,6 +26,7 @@ FRESH = (
     "logs",
     "demo",
     "input",
+    "input-folders",
     "credentials",
 )
 

@@ -84,19 +84,20 @@ class Demo:
             self.screen.say(f"  Logs: {self.stack.logs}")
             return
         self.screen.say()
+        here = "  python3 manage.py"
         if ends:
             self.screen.say("The stack stops now; tasks and files stay. Next:")
-            self.screen.say("  python3 manage.py up                 look at it in a browser")
-            self.screen.say("  python3 manage.py test               run every check")
-        else:
-            self.screen.say(f"{self.stack.summary()}\nNext, in another terminal:")
-            key = self.stack.accounts.api_keys["submitter"]
-            address = shlex.quote(f"{self.stack.url}/runtime/tasks/{self.facts.task_id}")
-            self.screen.say(f"  curl -H 'Authorization: Bearer {key}' {address}")
-        self.screen.say("  python3 manage.py demo --input DIR   review documents of your own")
-        if not ends:
-            self.screen.say("  python3 manage.py verify_audit_chain check the ledger again")
-            self.screen.say("Ctrl-C stops it.")
+            self.screen.say(f"{here} up                  look at it in a browser")
+            self.screen.say(f"{here} demo --input DIR    review documents of your own")
+            self.screen.say(f"{here} test                run every check")
+            return
+        key = self.stack.accounts.api_keys["submitter"]
+        address = shlex.quote(f"{self.stack.url}/runtime/tasks/{self.facts.task_id}")
+        self.screen.say(f"{self.stack.summary()}\nNext, in another terminal:")
+        self.screen.say(f"  curl -H 'Authorization: Bearer {key}' {address}")
+        self.screen.say(f"{here} verify_audit_chain  check the ledger again")
+        self.screen.say(f"{here} down                stop; then demo --input DIR reviews yours")
+        self.screen.say("Ctrl-C stops it, too.")
 
     def _collect(self) -> None:
         """Copy the licence texts of the installed packages: real documents on every machine."""

@@ -68,7 +68,8 @@ def count_effects(client: DemoClient, facts: Facts, published: Path, screen: Scr
         screen.say(f"✓ Published: {_where(effect)}")
     screen.console.print(table)
     twice = sum(1 for count in times.values() if count > 1)
-    screen.say(f"{'✓' if twice == 0 else '✗'} {len(effects)} effects, {twice} twice")
+    noun = "effect" if len(effects) == 1 else "effects"
+    screen.say(f"{'✓' if twice == 0 else '✗'} {len(effects)} {noun}, {twice} twice")
     if facts.decision == "deny":
         facts.expect("nothing is published after a refusal", holds=not effects)
         return

@@ -4,7 +4,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ class LocalStack:
         self.commands = CommandRunner(self.logs, self.environment)
         self.accounts = Accounts({}, {})
         self._takes_roles = False
+        self._input_folders: list[Path] = []
         self.supervisor = Supervisor(
             self.logs, report, show_log=report if options.verbose else None
         )
@@ -93,6 +94,7 @@ class LocalStack:
         prepare_home(self.home)
         for folder in (self.published, self.inputs, self.home / "artifacts"):
             folder.mkdir(mode=0o700, exist_ok=True)
+        self._input_folders = self._remember_inputs()
         with step("PostgreSQL and Redis"):
             self.services.start()
         with step("Database schema, accounts, static files"):
@@ -145,7 +147,7 @@ class LocalStack:
 
     def environment(self, process: str = "", role: str = "") -> dict[str, str]:
         """Return the variables of one process of this stack, on top of our own environment."""
-        inputs = os.pathsep.join(map(str, (self.inputs, *self.options.input_folders)))
+        given = os.environ.get
         hosts = {"localhost", "127.0.0.1", "[::1]", self.options.host}
         local = {
             **self.services.environment(),
@@ -156,14 +158,22 @@ class LocalStack:
             "RUNTIME_HOME": str(self.home),
             "RUNTIME_ARTIFACT_ROOT": str(self.home / "artifacts"),
             "RUNTIME_STATIC_ROOT": str(self.home / "static"),
-            "RUNTIME_INPUT_ROOTS": inputs,
-            "RUNTIME_PUBLISH_ROOTS": str(self.published),
+            "RUNTIME_INPUT_ROOTS": _paths(self._input_folders, given("RUNTIME_INPUT_ROOTS")),
+            "RUNTIME_PUBLISH_ROOTS": _paths([self.published], given("RUNTIME_PUBLISH_ROOTS")),
         }
         if process:
             local |= {"RUNTIME_PROCESS": process, "PYTHONUNBUFFERED": "1"}
         if role and self._takes_roles:
             local["DATABASE_ROLE"] = role
         return local
+
+    def _remember_inputs(self) -> list[Path]:
+        """Return the folders that tasks may read, also for tasks of earlier runs that go on."""
+        file = self.home / "input-folders"
+        known = [Path(line) for line in file.read_text().splitlines()] if file.exists() else []
+        folders = list(dict.fromkeys([self.inputs, *known, *self.options.input_folders]))
+        file.write_text("".join(f"{folder}\n" for folder in folders))
+        return folders
 
     def _start_programs(self) -> None:
         for program in self._programs():
@@ -209,6 +219,10 @@ class LocalStack:
         if identity is None:
             raise LocalStackError("this process cannot see itself in /proc")
         return state.RunningStack(identity, self.url, self.summary(), self.environment())
+
+
+def _paths(folders: Sequence[Path], given: str | None) -> str:
+    return os.pathsep.join([*map(str, folders), *([given] if given else [])])
 
 
 def is_ready(url: str) -> bool:
