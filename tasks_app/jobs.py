@@ -8,6 +8,7 @@ from celery.signals import task_prerun, worker_process_shutdown, worker_shutting
 from django.db import close_old_connections
 
 from tasks_app.engine import lease, shutdown, slice_runner
+from tasks_app.events import publisher
 
 
 @shared_task(name="tasks_app.jobs.run_slice")
@@ -29,4 +30,6 @@ def _ask_to_hand_on(**_: Any) -> None:
 
 @worker_process_shutdown.connect
 def _stop_keeping(**_: Any) -> None:
+    # A worker's child ends without atexit; what it published last is sent here.
+    publisher.flush(1.0)
     lease.stop_keeper()
