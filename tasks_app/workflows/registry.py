@@ -9,6 +9,8 @@ from tasks_app.workflows.definition import STEP_ATTRIBUTE, StepDefinition, Workf
 # Workflows of this name exist for deterministic tests and are offered only when asked for.
 TEST_WORKFLOWS = frozenset({"scripted"})
 
+# Methods that the engine calls itself.
+_HOOKS = frozenset({"check", "plan", "replan"})
 _EFFECT_KINDS = frozenset({"keyed"})
 _known: dict[str, type[Workflow[Any, Any]]] = {}
 
@@ -21,6 +23,8 @@ def add(definition: type[Workflow[Any, Any]]) -> None:
         raise ConfigurationError(f"two workflows are called {name}")
     definition.goal_type()
     for step in _steps(definition):
+        if step.name in _HOOKS:
+            raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
         if step.kind == "effect" and step.effect_kind not in _EFFECT_KINDS:
             raise ConfigurationError(
                 f"{name}.{step.name}: effect kind must be one of {sorted(_EFFECT_KINDS)}"

@@ -59,3 +59,33 @@ def test_readme_workflow_runs_with_its_approval(
     task = engine.drive(task_id)
     assert (task.status, task.result) == ("completed", "Dear Ms Wu, ...")
     assert sent == [("Dear Ms Wu, ...", f"{task_id}:send")]
+
+
+def test_how_to_workflow_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workflow of the how-to lists, maps, writes, asks and sends once."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    sent: list[str] = []
+    invoices = [{"cents": cents} for cents in (500, 0, 700)]
+    names: dict[str, Any] = {
+        "__name__": "how_to",
+        "books": SimpleNamespace(open_invoices=lambda month: invoices),
+        "post_office": SimpleNamespace(send=lambda text, idempotency_key: sent.append(text)),
+    }
+    block = python_blocks("docs/how-to/write-a-workflow.md")[0]
+    exec(compile(block, "write-a-workflow.md", "exec"), names)  # noqa: S102 - our own document
+    task_id = admit_task(
+        engine.submitter, workflow="invoices.remind", goal={"month": "2026-11"}, source="code"
+    ).task_id
+    assert engine.drive(task_id).status == "input_required"
+    approval = Approval.objects.for_tenant(engine.tenant.id).get(task_id=task_id)
+    decide_approval(
+        engine.approver,
+        approval_id=approval.id,
+        decision="approve",
+        args_sha256=approval.args_sha256,
+        expected_version=approval.version,
+        reason="due",
+        source="rest",
+    )
+    assert engine.drive(task_id).status == "completed"
+    assert sent == ["2 open invoices, 1200 cents.\n"]
