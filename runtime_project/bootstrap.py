@@ -150,6 +150,7 @@ def _build(root: Path, *, dev: bool, wheels: Path | None, verbose: bool) -> None
         _run([_base_python(), "-m", "venv", str(venv)], verbose=verbose)
         _pip(root, BUILD_LOCK, wheels=wheels, verbose=verbose)
     _pip(root, DEV_LOCK if dev else RUNTIME_LOCK, wheels=wheels, verbose=verbose)
+    _compile(root)
     write_stamp(root, dev=dev)
 
 
@@ -161,6 +162,16 @@ def _pip(root: Path, lock: str, *, wheels: Path | None, verbose: bool) -> None:
     if wheels is not None:
         command += ["--no-index", "--find-links", str(wheels)]
     _run([*command, "-r", str(root / "requirements" / lock)], verbose=verbose)
+
+
+def _compile(root: Path) -> None:
+    """Compile the packages on all cores: pip uses one, and PYTHONDONTWRITEBYTECODE may be set.
+
+    Without it each of the six processes of the local stack would compile everything at each start.
+    """
+    command = [str(venv_python(root)), "-m", "compileall", "-q", "-j", "0", str(root / ".venv")]
+    # Some packages carry files that are no valid Python, such as templates; they do not matter.
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def _run(command: Sequence[str], *, verbose: bool) -> None:
