@@ -26,7 +26,7 @@ check: ## Lint, format, types, imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	DJANGO_SETTINGS_MODULE=runtime_project.settings_test $(BIN)/mypy .
+	DJANGO_SETTINGS_MODULE=runtime_project.settings_test $(BIN)/mypy runtime_project tasks_app ledger_app deploy tests
 
 fix: ## Mend what ruff can mend
 	$(BIN)/ruff check --fix .
