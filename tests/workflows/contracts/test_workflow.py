@@ -12,7 +12,7 @@ from ledger_app.queries import list_effects
 from tasks_app.admission import approvals, tasks
 from tasks_app.domain.errors import InvalidInputError
 from tasks_app.engine import lease
-from tasks_app.models import Approval, Artifact, StepRange, Task
+from tasks_app.models import Approval, Artifact, Task
 from tasks_app.workflows.contracts import reading, workflow
 from tasks_app.workflows.contracts.text import DocumentText
 from tests.support.engine import Engine
@@ -107,10 +107,18 @@ def test_denied_report_is_kept_and_not_published(engine: Engine, folder: Path) -
     assert not target.exists()
 
 
-def test_changed_focus_reviews_nothing_again(
-    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("change", "reviewed"),
+    [({"focus": ["confidentiality", "term"]}, 2), ({"exclude": ["b"]}, 1)],
+)
+def test_changed_goal_reviews_no_finished_document_again(
+    engine: Engine,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    reviewed: int,
 ) -> None:
-    """adjust_goal with another focus writes the report anew and keeps every review."""
+    """adjust_goal writes the report anew; only what could not be read is tried again."""
     read: list[str] = []
 
     def counting(root: Path, path: str) -> DocumentText:
@@ -121,10 +129,13 @@ def test_changed_focus_reviews_nothing_again(
     target = folder.parent / "published"
     task = engine.drive(submit(engine, folder, {"publish_to": str(target)}))
     assert sorted(read) == ["a.txt", "b/合同.txt", "c.pdf"]
-    engine.steer(task.id, "adjust_goal", payload={"focus": ["confidentiality", "term"]})
-    engine.drive(task.id)
-    assert len(read) == 3
-    assert StepRange.objects.for_tenant(engine.tenant.id).filter(task_id=task.id).exists()
+    engine.steer(task.id, "adjust_goal", payload=change)
+    task = engine.drive(task.id)
+    assert set(read[3:]) <= {"c.pdf"}
+    decide(engine, task, "approve")
+    task = engine.drive(task.id)
+    assert workflow.ReviewReport.model_validate(task.result).reviewed == reviewed
+    assert len(list(target.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
