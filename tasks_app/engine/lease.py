@@ -21,7 +21,8 @@ from django.db import DatabaseError, close_old_connections, connection, transact
 from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
-from tasks_app.engine import sql
+from tasks_app.engine import sql, transitions
+from tasks_app.events.catalogue import EventType
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +216,16 @@ def claim(preferred: UUID | None) -> Lease | None:
             target=f"task:{task.id}",
             new_version=task.state_version,
             details={"fence": task.fence, "worker": holder.owner, "from": source},
+        )
+        total = task.progress_total
+        transitions.tell(
+            task.tenant_id,
+            task.id,
+            task.event_seq,
+            EventType.STATUS,
+            min(1.0, task.progress_done / total) if total else None,
+            "",
+            task.state_version,
         )
     lease = Lease(
         task=task,
