@@ -6,8 +6,9 @@ Every chart is small enough in its own units to be read on a telephone without b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from unicodedata import east_asian_width
 
-from .visible import markup_text
+from .visible import markup_text, plain
 
 _WIDTH = 360
 
@@ -62,7 +63,7 @@ def bars(rows: Sequence[tuple[str, float, str, str]], label: str, highest: float
         y = number * pitch
         size = (_WIDTH - 8) * value / highest if highest else 0
         parts.append(
-            f'<text class="n" x="4" y="{y + 13}">{markup_text(_short(name, 46))}</text>'
+            f'<text class="n" x="4" y="{y + 13}">{markup_text(_short(plain(name), 46))}</text>'
             f'<text class="e" x="{_WIDTH - 4}" y="{y + 13}">{markup_text(shown)}</text>'
             f'<rect class="f-track" x="4" y="{y + 18}" width="{_WIDTH - 8}" height="8" rx="4"/>'
             f'<rect class="f-{level}" x="4" y="{y + 18}" width="{max(size, 3):.1f}" height="8" rx="4"/>'
@@ -102,8 +103,21 @@ def _open(height: int, label: str) -> str:
 
 
 def _short(name: str, limit: int) -> str:
-    """Return the name, cut in the middle where it is long: both ends tell files apart."""
-    if len(name) <= limit:
+    """Return the name, cut in the middle where it is wide: both ends tell files apart.
+
+    Args:
+        name: A path.
+        limit: Room in Latin characters; a Chinese one takes two.
+    """
+    if _width(name) <= limit:
         return name
-    tail = limit * 2 // 3
-    return f"{name[: limit - tail - 1]}…{name[-tail:]}"
+    head, tail = name, name
+    while _width(head) > limit // 3:
+        head = head[:-1]
+    while _width(tail) > limit * 2 // 3 - 1:
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def _width(text: str) -> int:
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

@@ -6,6 +6,7 @@ A hostile PDF can make any parser spin or swell; a child can be ended, a thread 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ MAX_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 MAX_PAGES: Final = 2_000
 MAX_OUTPUT_CHARACTERS: Final = 2_000_000
 
+# What starts an interpreter, and none of the worker's secrets.
+_ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 _CHILD = Path(__file__).with_name("pdf_child.py")
 _MESSAGES: Final = {
     "encrypted": "The PDF is protected by a password.",
@@ -42,6 +45,7 @@ def read_pdf(data: bytes) -> DocumentText:
             [sys.executable, "-I", "-X", "utf8", str(_CHILD), limits],
             input=data,
             capture_output=True,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             timeout=MAX_SECONDS + 5,
             check=False,
         )

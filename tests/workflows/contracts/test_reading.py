@@ -4,9 +4,11 @@ import contextlib
 import io
 import os
 import random
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,6 +147,21 @@ def test_pdf_that_needs_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(pdf, "_CHILD", Path(__file__).with_name("spinning_child.py"))
     data = documents.make_pdf(["a"])
     assert refusal(lambda: read_content(data, "a.pdf")) == "took_too_long"
+
+
+def test_pdf_reader_gets_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The child that reads what strangers wrote has none of the worker's environment."""
+    monkeypatch.setenv("DJANGO_SECRET_KEY", "secret")
+    seen: list[dict[str, str]] = []
+    original = subprocess.run
+
+    def watching(*args: Any, **options: Any) -> Any:
+        seen.append(options["env"])
+        return original(*args, **options)
+
+    monkeypatch.setattr(subprocess, "run", watching)
+    assert "Words" in read_content(documents.make_pdf(["Words."]), "a.pdf").text
+    assert "DJANGO_SECRET_KEY" not in seen[0]
 
 
 def test_word_bomb_is_refused_before_it_is_unpacked() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
-from tasks_app.workflows.contracts import bench, visible
+from tasks_app.workflows.contracts import bench, charts, visible
 from tasks_app.workflows.contracts.html_report import CONTENT_SECURITY_POLICY, ReportHead
 from tasks_app.workflows.contracts.model import DocumentReview, Finding
 from tasks_app.workflows.contracts.phrases import TABLES
@@ -160,6 +160,14 @@ def test_no_cell_is_a_formula(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["=1+1", "+49 30", "-5", "@sum", "\t=1", "＝1", " =1", "|cmd"])
 def test_cell_is_made_plain(value: str) -> None:
     assert visible.cell(value).startswith("'")
+
+
+def test_long_names_keep_both_ends_in_charts() -> None:
+    name = "合同文件夹/" + "二〇二六年度技术服务合同" * 4 + "最终版.docx"
+    chart = charts.bars([(name, 50, "50", "high")], "Scores", 100)
+    assert "合同文件夹" in chart
+    assert "最终版.docx" in chart
+    assert name not in chart
 
 
 def test_numbers_stay_numbers() -> None:
