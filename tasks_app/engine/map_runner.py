@@ -1,5 +1,6 @@
 """Runs a map: thousands of items with a range cursor; a crash repeats only the open range."""
 
+import time
 from typing import Any
 
 from tasks_app.domain.errors import ConfigurationError
@@ -58,6 +59,7 @@ class _MapRun:
     def _begin(self) -> None:
         session, step = self.session, self.step
         session.phase = self.declared.title
+        session.step_began_at = time.monotonic()
         session.next_key = step.key
         session.next_position = step.position
         if step.status == "planned":

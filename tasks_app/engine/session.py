@@ -74,6 +74,7 @@ class SliceSession:
         self.key_at: Callable[[int], str] = lambda _position: ""
         self.variables: dict[str, Any] = {}
         self.phase = ""
+        self.step_began_at = time.monotonic()
         self.steps_done = 0
         self.started_at = time.monotonic()
         self._held = _Held()
@@ -103,7 +104,8 @@ class SliceSession:
             "attempts": step.attempts,
             "next_item": step.next_item,
             "items_failed": step.items_failed,
-            "started_at": step.started_at.isoformat() if step.started_at else None,
+            # How long ago the try began; the database turns it into its own time.
+            "seconds": time.monotonic() - self.step_began_at,
             "finished": finished,
         }
 

@@ -197,6 +197,7 @@ class _SliceRunner:
 
     def _run_step(self, step: Step) -> None:
         session = self.session
+        session.step_began_at = time.monotonic()
         if step.status == "failed":
             self._fail_again(step)
         match step.kind:

@@ -130,11 +130,12 @@ WITH owned AS (
         next_item = r.next_item,
         items_failed = r.items_failed,
         fence = owned.fence,
-        started_at = coalesce(s.started_at, r.started_at),
+        started_at = coalesce(
+            s.started_at, clock_timestamp() - make_interval(secs => r.seconds)),
         finished_at = CASE WHEN r.finished THEN clock_timestamp() END
     FROM owned, jsonb_to_recordset(%(steps)s::jsonb) AS r(
         id bigint, status text, result jsonb, error jsonb, attempts smallint, next_item bigint,
-        items_failed bigint, started_at timestamptz, finished boolean)
+        items_failed bigint, seconds double precision, finished boolean)
     WHERE s.id = r.id AND s.task_id = owned.id
 ), ranges AS (
     INSERT INTO tasks_app_steprange (tenant_id, task_id, step_id, first_item, end_item,

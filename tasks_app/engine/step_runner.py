@@ -4,6 +4,7 @@ import logging
 import random
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ def run_step(session: SliceSession, step: Step) -> None:
 def begin(session: SliceSession, step: Step, declared: StepDefinition) -> None:
     """Note that a try begins; nothing is written yet."""
     session.phase = declared.title
-    step.started_at = step.started_at or database_now() if not declared.pure else step.started_at
+    session.step_began_at = time.monotonic()
     step.attempts += 1
 
 
@@ -113,7 +114,7 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
             number=Attempt.objects.for_tenant(task.tenant_id).filter(step_id=step.id).count() + 1,
             fence=task.fence,
             error=facts,
-            started_at=step.started_at,
+            started_at=database_now() - timedelta(seconds=time.monotonic() - session.step_began_at),
             retry_at=retry_at,
         )
         if retry_at is None:

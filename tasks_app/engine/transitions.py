@@ -108,6 +108,7 @@ def finish(
         extra_event=(EventType.TERMINAL, terminal),
         columns={
             "receipt_id": receipt_id,
+            "phase": "",
             "result": None if result is None else Jsonb(result),
             "error": None if error is None else Jsonb(dict(error)),
             "stop_reason": stop_reason,

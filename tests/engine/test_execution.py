@@ -234,3 +234,14 @@ def test_idempotency_key_replays_and_refuses_another_request(engine: Engine) -> 
     with pytest.raises(IdempotencyMismatchError):
         engine.submit({"op": "say", "text": "other"}, idempotency_key="k1")
     assert Task.objects.for_tenant(engine.tenant.id).count() == 1
+
+
+def test_steps_tell_when_they_began_and_ended(engine: Engine) -> None:
+    """Every finished step has both times by the database's clock, also a held back one."""
+    task_id = engine.submit(
+        {"op": "sleep", "s": 0.05, "block": True}, {"op": "map", "count": 3}, {"op": "say"}
+    )
+    assert engine.drive(task_id).status == "completed"
+    steps = Step.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).order_by("position")
+    assert all(step.started_at <= step.finished_at for step in steps)
+    assert (steps[0].finished_at - steps[0].started_at).total_seconds() >= 0.05
