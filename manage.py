@@ -5,14 +5,16 @@ Standard library only, and readable by an old Python, until the environment is r
 """
 
 import os
+import shutil
 import sys
+import types
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 MINIMUM = (3, 11)
 LOCAL_VERBS = ("demo", "up", "down", "stop", "test")
 
 
-def main():  # noqa: ANN201 - an old Python has to get as far as the message below
+def main() -> None:
     """Prepare the environment, then run the verb inside it."""
     if sys.version_info < MINIMUM:
         sys.exit(too_old())
@@ -29,33 +31,29 @@ def main():  # noqa: ANN201 - an old Python has to get as far as the message bel
     run_django(verb)
 
 
-def too_old():  # noqa: ANN201 - as above
+def too_old() -> str:
     """Return one line that names a newer Python on this machine, or asks for one."""
-    from distutils.spawn import find_executable  # removed in 3.12, where this is never called
-
-    for minor in range(14, 10, -1):
-        name = "python3.%d" % minor  # noqa: UP031 - as above
-        if find_executable(name):
-            return "Python 3.11 or newer is needed; run: %s manage.py demo" % name  # noqa: UP031
-    return "Python 3.11 or newer is needed; this is %d.%d. Install the package python3.11." % (  # noqa: UP031
-        sys.version_info[0],
-        sys.version_info[1],
-    )
+    for name in ("python3.13", "python3.12", "python3.11"):
+        if shutil.which(name):
+            return f"Python 3.11 or newer is needed; run: {name} manage.py demo"
+    return "Python 3.11 or newer is needed: install the package python3.11."
 
 
-def load_bootstrap():  # noqa: ANN201 - as above
+def load_bootstrap() -> types.ModuleType:
     """Load bootstrap.py by path: importing its package would import Celery."""
     import importlib.util
 
     path = os.path.join(ROOT, "runtime_project", "bootstrap.py")
     spec = importlib.util.spec_from_file_location("perdure_bootstrap", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def run_django(verb):  # noqa: ANN001, ANN201 - as above
+def run_django(verb: str) -> None:
     """Hand over to Django, pointed at the running local stack if there is one."""
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
