@@ -45,5 +45,5 @@ def test_format_is_clean() -> None:
 
 @pytest.mark.timeout(360)
 def test_types_are_clean() -> None:
-    """mypy strict over product and tests; an old Python has to read manage.py, so it has none."""
+    """Mypy strict over product and tests; an old Python has to read manage.py, so it has none."""
     _run(["mypy", "runtime_project", "tasks_app", "ledger_app", "deploy", "tests"], seconds=350)
