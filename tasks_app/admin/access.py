@@ -40,18 +40,26 @@ class MembershipAdmin(ReadOnlyAdmin):
     """Who holds which roles."""
 
     capability = "members:manage"
-    list_display = ("user", "roles_shown", "status", "granted_by", "granted_at", "expires_at")
+    list_display = ("member", "roles_shown", "status", "granter", "granted_at", "expires_at")
     list_select_related = ("user", "granted_by")
     list_filter = ("status",)
     search_fields = ("user__username", "user__email")
     ordering = ("user__username",)
     fields = readonly_fields = (
-        "user", "roles_shown", "status", "granted_by", "granted_at", "expires_at",
+        "member", "roles_shown", "status", "granter", "granted_at", "expires_at",
     )  # fmt: skip
 
     @override
     def heading(self, obj: Membership) -> str:
         return obj.user.get_username()
+
+    @admin.display(description=gettext_lazy("user"), ordering="user__username")
+    def member(self, obj: Membership) -> str:
+        return obj.user.get_username()
+
+    @admin.display(description=gettext_lazy("granted by"))
+    def granter(self, obj: Membership) -> str:
+        return obj.granted_by.get_username() if obj.granted_by else "–"
 
     @admin.display(description=gettext_lazy("roles"))
     def roles_shown(self, obj: Membership) -> str:

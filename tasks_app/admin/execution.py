@@ -41,11 +41,22 @@ class OfTask(ReadOnlyAdmin):
 class ThreadAdmin(ReadOnlyAdmin):
     """Threads of a tenant."""
 
-    list_display = ("key", "owner", "updated_at")
+    list_display = ("key", "owned_by", "updated_at")
     list_select_related = ("owner",)
     search_fields = ("key", "id__startswith")
     ordering = ("-updated_at",)
-    fields = readonly_fields = ("id", "key", "owner", "metadata_shown", "created_at", "updated_at")
+    fields = readonly_fields = (
+        "id",
+        "key",
+        "owned_by",
+        "metadata_shown",
+        "created_at",
+        "updated_at",
+    )
+
+    @admin.display(description=gettext_lazy("owner"))
+    def owned_by(self, obj: Thread) -> str:
+        return obj.owner.get_username()
 
     @admin.display(description=gettext_lazy("metadata"))
     def metadata_shown(self, obj: Thread) -> SafeString:

@@ -12,17 +12,19 @@ from tasks_app.templatetags.dashboard import ago, duration, event_text, pill, si
 
 
 def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
-    """Return every table of a task's page."""
-    return [
-        _approvals_panel(principal, task_id),
+    """Return the tables of a task's page that the person may read."""
+    panels = [
         _commands_panel(principal, task_id),
         _steps_panel(principal, task_id),
         _checkpoints_panel(principal, task_id),
-        _effects_panel(principal, task_id),
-        _artifacts_panel(principal, task_id),
-        _events_panel(principal, task_id),
-        _audit_panel(principal, task_id),
     ]
+    if principal.can("approvals:read"):
+        panels.insert(0, _approvals_panel(principal, task_id))
+    if principal.can("ledger:read"):
+        panels.append(_effects_panel(principal, task_id))
+    if principal.can("artifacts:read"):
+        panels.append(_artifacts_panel(principal, task_id))
+    return [*panels, _events_panel(principal, task_id), _audit_panel(principal, task_id)]
 
 
 def _approvals_panel(principal: Principal, task_id: UUID) -> Panel:

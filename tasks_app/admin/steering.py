@@ -29,19 +29,23 @@ from tasks_app.templatetags.dashboard import ago, pill, pretty, visible
 class SteeringCommandAdmin(OfTask):
     """Stored instructions to tasks."""
 
-    list_display = ("type", "state", "task_link", "requested_by", "versions", "created_at")
+    list_display = ("type", "state", "task_link", "asked_by", "versions", "created_at")
     list_select_related = ("task", "requested_by")
     list_filter = ("type", "status")
     search_fields = ("task__id__startswith", "requested_by__username")
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "command_id", "type", "state", "rejection", "requested_by", "source",
+        "task_link", "command_id", "type", "state", "rejection", "asked_by", "source",
         "reason_shown", "versions", "created_at", "applied_at", "payload_shown",
     )  # fmt: skip
 
     @admin.display(description=gettext_lazy("state"), ordering="status")
     def state(self, obj: SteeringCommand) -> SafeString:
         return pill("command", obj.status)
+
+    @admin.display(description=gettext_lazy("by"))
+    def asked_by(self, obj: SteeringCommand) -> str:
+        return obj.requested_by.get_username()
 
     @admin.display(description=gettext_lazy("version"))
     def versions(self, obj: SteeringCommand) -> str:

@@ -65,7 +65,7 @@ class TaskAdmin(ReadOnlyAdmin):
     actions = ("pause_tasks", "resume_tasks", "cancel_tasks", "set_priority_of_tasks")
     fields = (
         "id", "workflow_and_version", "state", "progress", "phase", "lease", "state_version",
-        "plan_version", "priority", "recoveries_total", "initiator", "source", "created_at",
+        "plan_version", "priority", "recoveries_total", "started_by", "source", "created_at",
         "started_at", "finished_at", "goal_shown", "result_shown", "error_shown",
     )  # fmt: skip
     readonly_fields = fields
@@ -94,6 +94,10 @@ class TaskAdmin(ReadOnlyAdmin):
     @admin.display(description=gettext_lazy("updated"), ordering="updated_at")
     def updated(self, obj: Task) -> SafeString:
         return ago(obj.updated_at)
+
+    @admin.display(description=gettext_lazy("started by"))
+    def started_by(self, obj: Task) -> str:
+        return obj.initiator.get_username()
 
     @admin.display(description=gettext_lazy("workflow"))
     def workflow_and_version(self, obj: Task) -> str:

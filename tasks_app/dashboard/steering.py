@@ -284,7 +284,7 @@ def _adopted(posted: QueryDict, head: Head) -> SteerForm:
         reason=posted.get("reason", ""),
         answer=posted.get("answer", ""),
         priority=posted.get("priority", ""),
-        type=posted.get("type", ""),
+        type=posted.get("was", ""),
         fields=forms.build_fields(schema, forms.read_goal(schema, posted).goal),
     )
 

@@ -6,12 +6,13 @@ was found that way.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from ledger_app import queries as ledger
@@ -378,7 +379,9 @@ def list_audit(principal: Principal, task_id: UUID) -> list[AuditLine]:
         return []
     stream = f"task:{task_id}"
     rows = ledger.list_audit_entries(tenant_id=principal.tenant_id, stream=stream)
-    return [_audit_line(row) for row in reversed(rows)]
+    lines = [_audit_line(row) for row in reversed(rows)]
+    names = _names({line.who for line in lines})
+    return [replace(line, who=names.get(line.who, line.who)) for line in lines]
 
 
 # --- one approval ------------------------------------------------------------------------------
@@ -487,6 +490,13 @@ def _artifact_row(row: Artifact) -> ArtifactRow:
         row.pk, row.name, row.step_key, row.media_type, row.size_bytes, row.sha256, row.presented,
         row.created_at,
     )  # fmt: skip
+
+
+def _names(actors: set[str]) -> dict[str, str]:
+    """Return the user names behind audit actors; the audit itself stores ids only."""
+    ids = {int(actor[5:]): actor for actor in actors if actor.startswith("user:")}
+    users = get_user_model().objects.filter(pk__in=ids)
+    return {ids[user.pk]: user.get_username() for user in users}
 
 
 def _audit_line(row: ledger.AuditRow) -> AuditLine:

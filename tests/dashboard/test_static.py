@@ -108,3 +108,35 @@ def test_look_alike_words_are_noticed() -> None:
 def test_durations_read_naturally(seconds: float | None, text: str) -> None:
     """Units as people say them (U28)."""
     assert dashboard.duration(seconds) == text
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colours_can_be_read(theme: int) -> None:
+    """Text on the page, on a surface and on its tint has 4.5:1, borders of controls 3:1 (WCAG)."""
+    tokens = {
+        name: (light, dark)[theme]
+        for name, light, dark in re.findall(
+            r"--([a-z-]+): light-dark\((#\w{6}), (#\w{6})\)", (STATIC / "tokens.css").read_text()
+        )
+    }
+    tints = [name for name in tokens if f"{name}-bg" in tokens]
+    assert len(tints) == 7
+    pairs = [(name, f"{name}-bg") for name in tints]
+    pairs += [
+        (text, ground) for text in ("ink", "mut", "link", "danger") for ground in ("bg", "surf")
+    ]
+    pairs += [("btn-ink", "btn"), *((name, "bg") for name in tints)]
+    for text, ground in pairs:
+        assert _contrast(tokens[text], tokens[ground]) >= 4.5, (text, ground)
+    assert _contrast(tokens["ctl"], tokens["bg"]) >= 3
