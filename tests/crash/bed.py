@@ -110,6 +110,10 @@ class Bed:
                 [task_id],
             )
 
+    def count_at(self, point: str, task_ids: list[UUID]) -> int:
+        """Return how many of the tasks have reached a point."""
+        return sum(bool(self.sync.hits(point, task_id)) for task_id in task_ids)
+
     # --- waiting -------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:

@@ -1,5 +1,6 @@
 """Real Celery prefork workers and sweepers against the test database, to be killed at will."""
 
+import itertools
 import json
 import os
 import signal
@@ -25,12 +26,13 @@ TIMES = {
     "RUNTIME_HEARTBEAT_SECONDS": "0.5",
     "RUNTIME_GRACE_SECONDS": "0.3",
     "RUNTIME_SWEEP_SECONDS": "0.1",
+    "RUNTIME_SLICE_STEPS": "100",
     "RUNTIME_OUTBOX_SWEEP_SECONDS": "0.5",
     "DATABASE_IDLE_TRANSACTION_SECONDS": "1",
 }
 
 
-def environment(folder: Path, **more: str) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Return the variables of a process of the project that uses this test's database."""
     return {
         **os.environ,
@@ -45,7 +47,6 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "RUNTIME_SYNCPOINT_DIR": str(folder / "sync"),
         "PYTHONUNBUFFERED": "1",
         **TIMES,
-        **more,
     }
 
 
@@ -144,28 +145,32 @@ class Sweeper(ProjectProcess):
 class Fleet:
     """Workers and a sweeper that share one folder of logs, artifacts and sync points."""
 
-    def __init__(self, folder: Path, **more: str) -> None:
+    def __init__(self, folder: Path, *, application: str = "runtime_project") -> None:
         self.folder = folder
-        self.env = environment(folder, **more)
+        self.env = environment(folder)
+        self._application = application
+        self._numbers = itertools.count(1)
         (folder / "sync").mkdir(parents=True, exist_ok=True)
         self.workers: list[Worker] = []
         self.sweepers: list[Sweeper] = []
 
-    def start(self, *, workers: int = 2, application: str = "runtime_project") -> None:
+    def start(self, *, workers: int) -> None:
         """Start so many workers and a sweeper; return when all workers are ready."""
-        self.sweepers.append(Sweeper(f"sweep{len(self.sweepers) + 1}", self.folder, self.env))
-        fresh = [self.add_worker(application=application, ready=False) for _ in range(workers)]
-        for worker in fresh:
+        self.sweepers.append(Sweeper("sweep", self.folder, self.env))
+        for worker in [self.add_worker() for _ in range(workers)]:
             worker.wait_ready()
 
-    def add_worker(self, *, application: str = "runtime_project", ready: bool = True) -> Worker:
-        """Start one more worker."""
-        name = f"worker{len(self.workers) + 1}"
-        worker = Worker(name, self.folder, self.env, application=application)
+    def add_worker(self) -> Worker:
+        """Start one more worker; it is not ready yet."""
+        name = f"worker{next(self._numbers)}"
+        worker = Worker(name, self.folder, self.env, application=self._application)
         self.workers.append(worker)
-        if ready:
-            worker.wait_ready()
         return worker
+
+    def replace(self, worker: Worker) -> None:
+        """Start a new worker in the place of one that has ended."""
+        self.workers.remove(worker)
+        self.add_worker()
 
     def owner_of(self, child: int) -> Worker:
         """Return the worker whose child has this pid."""
