@@ -44,10 +44,12 @@ DOCUMENT_SUFFIXES: Final = frozenset(
     ]
 )
 _LEGAL_NAME = re.compile(
-    r"(?:licen[cs]e|copying|copyright|notice|authors|contributors|patents|eula|terms|legal"
-    r"|agreement|contract)(?:$|[._-])",
+    r"(?:^|[._ -])(?:licen[cs]e|copying|copyright|notice|authors|contributors|patents|eula|terms"
+    r"|legal|agreement|contract|readme)(?:$|[._ -])",
     re.IGNORECASE,
 )
+# What follows the last dot of a name like "gtk-3.0-common_copyright" is no suffix.
+_NO_SUFFIX = re.compile(r"\.(?:[^.]*[_ -][^.]*|[0-9]+)")
 _NEVER_TEXT: Final = frozenset(
     [
         ".gz",
@@ -178,7 +180,7 @@ def is_document_name(name: str) -> bool:
         return True
     if suffix in _NEVER_TEXT:
         return False
-    return not suffix or bool(_LEGAL_NAME.match(name))
+    return not suffix or bool(_NO_SUFFIX.fullmatch(suffix) or _LEGAL_NAME.search(name))
 
 
 def list_documents(

@@ -26,7 +26,9 @@ def paths(folder: Path, *exclude: str) -> list[str]:
         ("contract.pdf", True), ("LICENSE", True), ("LICENSE.MIT", True), ("copyright", True),
         ("COPYING.LESSER", True), ("notice.html", True), ("old.doc", True), ("readme", True),
         ("photo.png", False), ("licence.py", False), ("data.csv", False), ("app.js", False),
-        ("changelog.gz", False), ("image.bin", False),
+        ("changelog.gz", False), ("image.bin", False), ("README.Debian", True),
+        ("gtk-3.0-common_copyright", True), ("numpy-2.4.dist-info_LICENSE", True),
+        ("supply agreement.v2", True), ("lease 1.2", True), ("notices.rb", False),
     ],
 )  # fmt: skip
 def test_document_names(name: str, *, wanted: bool) -> None:
