@@ -51,6 +51,7 @@ def _environment(static_root: Path) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "runtime_project.settings_test",
         "DATABASE_URL": f"postgresql://{user}{password}@/{name}?{query}",
         "DATABASE_POOL": "1",
+        "DATABASE_ROLE": "rt_web",
         "RUNTIME_STATIC_ROOT": str(static_root),
     }
 
