@@ -97,7 +97,7 @@ def is_ready(root: Path, *, dev: bool) -> bool:
         return False
     if not venv_python(root).exists() or stamp != make_stamp(root, dev=bool(stamp.get("dev"))):
         return False
-    return bool(stamp["dev"]) or not dev
+    return bool(stamp.get("dev")) or not dev
 
 
 def make_stamp(root: Path, *, dev: bool) -> dict[str, object]:
@@ -144,14 +144,29 @@ def step(text: str) -> Iterator[None]:
 def _build(root: Path, *, dev: bool, wheels: Path | None, verbose: bool) -> None:
     venv = root / ".venv"
     extends = dev and is_ready(root, dev=False)
-    (venv / STAMP).unlink(missing_ok=True)
     if not extends:
-        shutil.rmtree(venv, ignore_errors=True)
+        _clear(venv)
+    # Ours and not complete: a build that is cut off is begun anew.
+    venv.mkdir(exist_ok=True)
+    (venv / STAMP).write_text("{}\n")
+    if not extends:
         _run([_base_python(), "-m", "venv", str(venv)], verbose=verbose)
         _pip(root, BUILD_LOCK, wheels=wheels, verbose=verbose)
     _pip(root, DEV_LOCK if dev else RUNTIME_LOCK, wheels=wheels, verbose=verbose)
     _compile(root)
     write_stamp(root, dev=dev)
+
+
+def _clear(venv: Path) -> None:
+    """Remove an environment of ours; put one that somebody else made aside."""
+    if (venv / STAMP).exists() or not venv.exists():
+        shutil.rmtree(venv, ignore_errors=True)
+        return
+    number = 1
+    while (aside := venv.with_name(f"{venv.name}-{number}")).exists():
+        number += 1
+    venv.rename(aside)
+    print(f"\nThe .venv that was here is now {aside.name}.")
 
 
 def _pip(root: Path, lock: str, *, wheels: Path | None, verbose: bool) -> None:
@@ -176,6 +191,8 @@ def _compile(root: Path) -> None:
 
 def _run(command: Sequence[str], *, verbose: bool) -> None:
     environment = {**os.environ, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+    for name in ("PIP_TARGET", "PIP_PREFIX", "PYTHONHOME", "PYTHONPATH"):
+        environment.pop(name, None)
     if verbose:
         print()
     answer = subprocess.run(

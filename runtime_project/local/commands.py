@@ -9,7 +9,6 @@ from pathlib import Path
 
 from runtime_project.local import processes, state
 from runtime_project.local.processes import LocalStackError
-from runtime_project.local.supervisor import keep_one_old_log
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class CommandRunner:
     def start(self, name: str, arguments: Sequence[str]) -> Running:
         """Start `python ARGUMENTS` and return at once."""
         log = self._logs / f"{name}.log"
-        keep_one_old_log(log)
+        processes.keep_one_old_log(log)
         with log.open("wb") as errors:
             process = subprocess.Popen(
                 processes.launch_command([sys.executable, *arguments]),

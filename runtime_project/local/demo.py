@@ -54,8 +54,9 @@ class Demo:
         self.input = input_folder or stack.inputs / "licences"
         self.collects = input_folder is None
         keys = stack.accounts.api_keys
-        self.submitter = DemoClient(stack.url, keys["submitter"])
-        self.approver = DemoClient(stack.url, keys["approver"])
+        log = stack.supervisor.log("web")
+        self.submitter = DemoClient(stack.url, keys["submitter"], log)
+        self.approver = DemoClient(stack.url, keys["approver"], log)
 
     def run(self) -> int:
         """Tell the story; return 0 when every promise came true."""

@@ -14,9 +14,10 @@ Json = dict[str, Any]
 
 
 class DemoClient:
-    """One person's key against one address."""
+    """One person's key against one address; `log` is shown when an answer is missing."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, log: Path) -> None:
+        self._log = log
         self._http = httpx.Client(
             base_url=url,
             headers={"Authorization": f"Bearer {key}"},
@@ -87,8 +88,13 @@ class DemoClient:
         return path, digest.hexdigest()
 
     def _json(self, method: str, path: str, **arguments: Any) -> Json:
-        answer = self._http.request(method, path, **arguments)
+        try:
+            answer = self._http.request(method, path, **arguments)
+        except httpx.TransportError as error:
+            raise LocalStackError(f"{method} {path}: no answer ({error})", log=self._log) from error
         if answer.is_error:
-            raise LocalStackError(f"{method} {path} answered {answer.status_code}: {answer.text}")
+            raise LocalStackError(
+                f"{method} {path} answered {answer.status_code}: {answer.text}", log=self._log
+            )
         result: Json = answer.json()
         return result

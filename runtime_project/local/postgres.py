@@ -55,6 +55,8 @@ def program(name: str) -> Path:
 class EmbeddedPostgres:
     """A cluster in `folder` with its socket in `socket_folder`; owned by whoever started it."""
 
+    name = "PostgreSQL"
+
     def __init__(self, folder: Path, socket_folder: Path, log: Path) -> None:
         self.data = folder / "data"
         self.folder = folder

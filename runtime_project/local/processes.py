@@ -196,3 +196,9 @@ def last_lines(path: Path | None, count: int = 20) -> list[str]:
             return file.read().decode("utf-8", "replace").splitlines()[-count:]
     except OSError:
         return []
+
+
+def keep_one_old_log(log: Path) -> None:
+    """Begin a new log; the one of the run before stays beside it."""
+    if log.exists():
+        log.replace(log.with_name(log.name + ".1"))

@@ -30,6 +30,8 @@ def program() -> Path:
 class EmbeddedRedis:
     """A server with its append-only file in `folder` and its socket in `socket_folder`."""
 
+    name = "Redis"
+
     def __init__(self, folder: Path, socket_folder: Path, log: Path) -> None:
         self.folder = folder
         self.socket = socket_folder / "redis.sock"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from runtime_project.local import processes
 from runtime_project.local.postgres import EmbeddedPostgres
 from runtime_project.local.processes import LocalStackError
 from runtime_project.local.redis_server import EmbeddedRedis
@@ -60,6 +61,8 @@ class LocalServices:
         """
         prepare_home(self.home)
         self._lock = _lock(self.home / "services.lock")
+        processes.keep_one_old_log(self.postgres.log)
+        processes.keep_one_old_log(self.redis.log)
         try:
             if not self._external_redis:
                 self.redis.start()
@@ -77,6 +80,21 @@ class LocalServices:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def revive(self) -> list[str]:
+        """Start embedded servers that ended by themselves; return their names.
+
+        Raises:
+            LocalStackError: one does not start again.
+        """
+        ended: list[EmbeddedPostgres | EmbeddedRedis] = [
+            server
+            for server in (self.redis, self.postgres)
+            if server.process is not None and server.process.poll() is not None
+        ]
+        for server in ended:
+            server.start()
+        return [server.name for server in ended]
 
     def __enter__(self) -> "LocalServices":
         return self.start()

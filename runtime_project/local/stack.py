@@ -54,8 +54,12 @@ class LocalStack:
         self.accounts = Accounts({}, {})
         self._takes_roles = False
         self._input_folders: list[Path] = []
+        self._report = report
         self.supervisor = Supervisor(
-            self.logs, report, show_log=report if options.verbose else None
+            self.logs,
+            report,
+            show_log=report if options.verbose else None,
+            watch=self._keep_servers,
         )
 
     @property
@@ -174,6 +178,10 @@ class LocalStack:
         folders = list(dict.fromkeys([self.inputs, *known, *self.options.input_folders]))
         file.write_text("".join(f"{folder}\n" for folder in folders))
         return folders
+
+    def _keep_servers(self) -> None:
+        for name in self.services.revive():
+            self._report(f"{name} had ended and was started again")
 
     def _start_programs(self) -> None:
         for program in self._programs():

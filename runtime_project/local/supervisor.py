@@ -56,21 +56,33 @@ class Supervisor:
         report: Callable[[str], None],
         *,
         show_log: Callable[[str], None] | None = None,
+        watch: Callable[[], None] | None = None,
     ) -> None:
+        """Make a supervisor without programs.
+
+        Args:
+            logs: folder for one log file a program.
+            report: told in words when a program ended.
+            show_log: told each new line of each log.
+            watch: called at each tick, for what else has to be kept running.
+        """
         self.logs = logs
         self._report = report
         self._show_log = show_log
+        self._watch = watch
         self._entries: dict[str, Supervised] = {}
 
     def add(self, program: Program) -> None:
         """Start a program and keep it running from now on."""
         log = self.logs / f"{program.name}.log"
-        keep_one_old_log(log)
+        processes.keep_one_old_log(log)
         process = self._start(program, log)
         self._entries[program.name] = Supervised(program, log, process, time.monotonic())
 
     def tick(self) -> None:
-        """Notice ended programs, restart those whose time has come; cheap, never blocks."""
+        """Notice ended programs, restart those whose time has come."""
+        if self._watch is not None:
+            self._watch()
         now = time.monotonic()
         for entry in self._entries.values():
             if entry.due is None and entry.process.poll() is not None:
@@ -174,12 +186,6 @@ def describe_end(code: int | None) -> str:
     if code is None:
         return "runs"
     return f"was killed ({signal.Signals(-code).name})" if code < 0 else f"ended with code {code}"
-
-
-def keep_one_old_log(log: Path) -> None:
-    """Begin a new log; the one of the run before stays beside it."""
-    if log.exists():
-        log.replace(log.with_name(log.name + ".1"))
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

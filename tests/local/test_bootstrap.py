@@ -138,12 +138,15 @@ def test_environment_of_another_python_is_made_anew(project: Path) -> None:
 
 
 def test_without_packages_one_sentence_names_both_ways(tmp_path: Path) -> None:
-    """Offline and incomplete: connect once, or --wheels; never a traceback."""
+    """Offline and incomplete: connect once, or --wheels; a foreign .venv is kept aside."""
     root = make_project(tmp_path / "offline")
     (root / "empty").mkdir()
+    (root / ".venv").mkdir()
+    (root / ".venv" / "of-somebody-else").touch()
     run = ensure(root, dev=False, WHEELS=str(root / "empty"))
     output, _ = run.communicate()
     assert run.returncode == 1
     assert "connect this machine once, or pass --wheels DIR" in output
     assert "Traceback" not in output
+    assert (root / ".venv-1" / "of-somebody-else").exists()
     assert not bootstrap.is_ready(root, dev=False)

@@ -72,6 +72,21 @@ def test_postgres_starts_again_after_kill_with_a_stale_lock_of_a_living_pid(home
         assert connection.execute("SELECT text FROM note").fetchone() == ("kept",)
 
 
+def test_services_revive_what_was_killed(home: Path) -> None:
+    """A server that was killed while the stack runs is started again with its data."""
+    with embedded(home) as services:
+        with psycopg.connect(services.database_url) as connection:
+            connection.execute("CREATE TABLE note AS SELECT 'kept' AS text")
+        assert services.revive() == []
+        for server in (services.postgres, services.redis):
+            assert server.process is not None
+            server.process.kill()
+            server.process.wait()
+        assert services.revive() == ["Redis", "PostgreSQL"]
+        with psycopg.connect(services.database_url) as connection:
+            assert connection.execute("SELECT text FROM note").fetchone() == ("kept",)
+
+
 def test_services_end_when_their_owner_is_killed_and_can_be_started_again(home: Path) -> None:
     """SIGKILL of the owner leaves no server behind, and the next owner gets the data."""
     code = (
