@@ -91,13 +91,18 @@ def ensure_environment(
 
 def is_ready(root: Path, *, dev: bool) -> bool:
     """Tell whether the environment below `root` is complete for this folder, Python and lock."""
-    try:
-        stamp = json.loads((root / ".venv" / STAMP).read_text())
-    except (OSError, ValueError):
-        return False
+    stamp = _read_stamp(root)
     if not venv_python(root).exists() or stamp != make_stamp(root, dev=bool(stamp.get("dev"))):
         return False
     return bool(stamp.get("dev")) or not dev
+
+
+def _read_stamp(root: Path) -> dict[str, object]:
+    try:
+        stamp = json.loads((root / ".venv" / STAMP).read_text())
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
 
 
 def make_stamp(root: Path, *, dev: bool) -> dict[str, object]:
@@ -144,6 +149,8 @@ def step(text: str) -> Iterator[None]:
 def _build(root: Path, *, dev: bool, wheels: Path | None, verbose: bool) -> None:
     venv = root / ".venv"
     extends = dev and is_ready(root, dev=False)
+    # Whoever has tested here goes on testing: a demo after a changed lock keeps the tools.
+    dev = dev or bool(_read_stamp(root).get("dev"))
     if not extends:
         _clear(venv)
     # Ours and not complete: a build that is cut off is begun anew.

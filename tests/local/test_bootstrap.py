@@ -125,9 +125,10 @@ def test_moved_folder_is_not_ready(project: Path) -> None:
 
 
 def test_environment_of_another_python_is_made_anew(project: Path) -> None:
-    """Nothing of an environment made by another Python is kept."""
+    """Nothing of an environment made by another Python is kept, but who tested goes on testing."""
     stamp = project / ".venv" / bootstrap.STAMP
-    stamp.write_text(stamp.read_text().replace(sys.version.split()[0], "3.11.0"))
+    text = stamp.read_text().replace(sys.version.split()[0], "3.11.0")
+    stamp.write_text(text.replace('"dev": false', '"dev": true'))
     left_over = project / ".venv" / "left-over"
     left_over.touch()
     assert not bootstrap.is_ready(project, dev=False)
@@ -135,6 +136,7 @@ def test_environment_of_another_python_is_made_anew(project: Path) -> None:
     output, _ = run.communicate()
     assert run.returncode == 0, output
     assert not left_over.exists()
+    assert bootstrap.is_ready(project, dev=True)
 
 
 def test_without_packages_one_sentence_names_both_ways(tmp_path: Path) -> None:

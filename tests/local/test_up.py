@@ -18,6 +18,8 @@ from runtime_project.local import processes, state
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = "Ctrl-C stops it."
+# Not manage.py itself: it would rebuild the environment this test runs in when a lock changed.
+ENTRY = "import sys; from runtime_project.local import cli; sys.exit(cli.main(sys.argv[1:]))"
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +40,10 @@ def environment(home: Path) -> dict[str, str]:
 @contextmanager
 def running_up(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """Run `manage.py up` until it says that it is ready; kill what is left at the end."""
-    command = [sys.executable, str(ROOT / "manage.py"), "up", *arguments]
+    command = [sys.executable, "-c", ENTRY, "up", *arguments]
     with subprocess.Popen(
         command,
+        cwd=ROOT,
         env=environment(home),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
