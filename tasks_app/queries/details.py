@@ -212,7 +212,7 @@ class ApprovalPage:
     tool: str
     arguments: Mapping[str, Any]
     args_sha256: str
-    shown: tuple[tuple[str, Any], ...]
+    shown: Any
     artifacts: tuple[ArtifactRow, ...]
     plan_version: int
     policy_version: int
@@ -519,7 +519,6 @@ def _audit_line(row: ledger.AuditRow) -> AuditLine:
 def _approval_page(
     row: Approval, *, decisions: tuple[DecisionRow, ...], artifacts: tuple[ArtifactRow, ...]
 ) -> ApprovalPage:
-    show = row.display.get("show")
     return ApprovalPage(
         id=row.pk,
         version=row.version,
@@ -527,7 +526,7 @@ def _approval_page(
         tool=row.tool,
         arguments=row.arguments,
         args_sha256=row.args_sha256,
-        shown=tuple(_pairs(show)) if show is not None else (),
+        shown=row.display.get("show"),
         artifacts=artifacts,
         plan_version=row.plan_version,
         policy_version=row.policy_version,
@@ -544,14 +543,6 @@ def _approval_page(
         agent=row.task.agent.name,
         decisions=decisions,
     )
-
-
-def _pairs(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(str(key), item) for key, item in value.items()]
-    if isinstance(value, list):
-        return [(str(index), item) for index, item in enumerate(value, 1)]
-    return [("value", value)]
 
 
 def _is_visible(principal: Principal, task_id: UUID) -> bool:

@@ -212,6 +212,12 @@ def money(micros: int | None, currency: str = "USD") -> str:
 
 
 @register.filter
+def media(value: str) -> str:
+    """Return a media type without its parameters."""
+    return value.partition(";")[0]
+
+
+@register.filter
 def short(value: object) -> str:
     """Return the first eight characters of an id or digest."""
     return str(value)[:8]

@@ -10,7 +10,7 @@ import pytest
 from django.template.loader import get_template
 from django.test import Client
 
-from tasks_app.templatetags import dashboard, words
+from tasks_app.templatetags import dashboard, facts, words
 
 ROOT = Path(__file__).resolve().parents[2]
 STATIC = ROOT / "tasks_app/static/rt"
@@ -140,3 +140,23 @@ def test_colours_can_be_read(theme: int) -> None:
     for text, ground in pairs:
         assert _contrast(tokens[text], tokens[ground]) >= 4.5, (text, ground)
     assert _contrast(tokens["ctl"], tokens["bg"]) >= 3
+
+
+def test_facts_are_readable_and_escaped() -> None:
+    """Alike things become a table, digests and sizes are short, hostile keys stay text."""
+    value = {
+        "files": [{"name": "<b>a</b>", "sha256": "ab" * 32, "size_bytes": 2_500}],
+        "levels": {"high": 2},
+        "none": None,
+        "<i>key": 1_234,
+        "deep": {"a": {"b": [1]}},
+    }
+    text = facts.facts(value)
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert "2.5 kB" in text
+    assert f'title="{"ab" * 32}"' in text
+    assert "1,234" in text
+    assert text.index("1,234") < text.index("<table>")
+    assert "High 2" in text
+    assert "&quot;b&quot;" in text
