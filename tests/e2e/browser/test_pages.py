@@ -332,3 +332,75 @@ def test_stream_notices_a_sign_out_elsewhere(world: World, sign_in: SignIn) -> N
     Session.objects.all().delete()
     world.move(task, progress_done=4)
     expect(page.locator("#stream")).to_have_attribute("data-state", "out", timeout=10_000)
+
+
+def test_b4_a_silent_stream_is_probed(world: World, sign_in: SignIn) -> None:
+    """The row changed and no event came: after 30 s of silence the page asks, and is current."""
+    task = world.working()
+    window = sign_in(world.operator)
+    window.page.clock.install()
+    page = window.go(f"/tasks/{task.pk}/")
+    live(page)
+    world.move(task, tell=False, progress_done=9)
+    page.clock.run_for(31_000)
+    expect(page.locator("#head .bar span")).to_have_text("90 %", timeout=5_000)
+    page.clock.run_for(4_000)
+    live(page)
+
+
+def test_b7_a_hidden_page_gives_its_connection_back(world: World, sign_in: SignIn) -> None:
+    """Hidden for 5 s: the stream is closed; seen again: open and current (U16)."""
+    task = world.working()
+    window = sign_in(world.operator)
+    window.page.clock.install()
+    page = window.go(f"/tasks/{task.pk}/")
+    live(page)
+    show = "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+    show += " document.dispatchEvent(new Event('visibilitychange')); }"
+    page.evaluate(show, True)
+    page.clock.run_for(6_000)
+    expect(page.locator("#stream")).to_have_text("Paused while hidden")
+    world.move(task, progress_done=8)
+    page.evaluate(show, False)
+    live(page)
+    expect(page.locator("#head .bar span")).to_have_text("80 %", timeout=5_000)
+
+
+def test_b21_a_failed_request_keeps_the_text(world: World, sign_in: SignIn) -> None:
+    """No network, then a failing server: the text stays and the page says what was not done."""
+    task = world.start()
+    window = sign_in(world.operator)
+    window.expected = ("Failed to load resource", "net::ERR", "Failed to fetch")
+    page = window.go(f"/tasks/{task.pk}/")
+    live(page)
+    page.get_by_label("Reason").fill("typed with care")
+    page.route("**/steer/", lambda route: route.abort())
+    page.get_by_role("button", name="Pause task").click()
+    expect(page.locator("#trouble")).to_contain_text("Nothing was sent")
+    page.unroute("**/steer/")
+    page.route("**/steer/", lambda route: route.fulfill(status=500, body="<h1>broken</h1>"))
+    page.get_by_role("button", name="Pause task").click()
+    expect(page.locator("#trouble")).to_contain_text("could not do this")
+    expect(page.get_by_label("Reason")).to_have_value("typed with care")
+    page.unroute("**/steer/")
+    page.get_by_role("button", name="Pause task").click()
+    expect(page.locator("#steer .note.t-green")).to_contain_text("Accepted")
+    expect(page.locator("#trouble")).to_be_hidden()
+
+
+def test_list_follows_the_tenant(world: World, sign_in: SignIn) -> None:
+    """A change of any task refreshes its row in place."""
+    task = world.working(title="Watched from the list")
+    page = sign_in(world.operator).go("/tasks/")
+    live(page)
+    world.move(task, progress_done=7)
+    row = page.locator(f"#t-{task.pk}")
+    expect(row.locator(".bar span")).to_have_text("70 %", timeout=8_000)
+
+
+def test_a_draft_survives_a_reload(world: World, sign_in: SignIn) -> None:
+    """What was typed into a form is there again after the page was loaded anew."""
+    page = sign_in(world.operator).go("/tasks/new/scripted/")
+    page.get_by_label("Title").fill("Half written")
+    page.reload()
+    expect(page.get_by_label("Title")).to_have_value("Half written")
