@@ -41,6 +41,7 @@ class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
         self.lock = threading.Lock()
         self.listeners_by_channel: dict[str, set[views.Listener]] = {}
         self.is_connected = False
+        self.is_ending = False
         self._thread: threading.Thread | None = None
 
     @override
@@ -72,6 +73,16 @@ class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
             listener.channel_items = {}
             listener.aevent.clear()
         return items
+
+    def end_all(self) -> None:
+        """Tell every listener that this server stops."""
+        self.is_ending = True
+        with self.lock:
+            for listener in self._listeners():
+                _wake(listener)
+
+    def _listeners(self) -> set[views.Listener]:
+        return {one for many in self.listeners_by_channel.values() for one in many}
 
     @override
     def add_to_queues(self, channel: str, event: Event) -> None:
@@ -151,8 +162,7 @@ class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
         """Tell every listener that it may have missed something until now."""
         with self.lock:
             self.is_connected = True
-            listeners = {one for many in self.listeners_by_channel.values() for one in many}
-            for listener in listeners:
+            for listener in self._listeners():
                 _resync(listener)
 
 

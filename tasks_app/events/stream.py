@@ -15,7 +15,7 @@ from django_eventstream.utils import sse_encode_error, sse_encode_event
 from django_eventstream.views import Listener
 
 from tasks_app.conf import runtime
-from tasks_app.events import listening
+from tasks_app.events import ending, listening
 from tasks_app.events.catalogue import EventType, SnapshotForm, StreamNotice, TenantHint
 
 MAX_STREAM_SECONDS = 900.0
@@ -64,6 +64,7 @@ async def live(plan: StreamPlan) -> AsyncGenerator[str]:
     listener.channels = set(plan.channels)
     listener.assign_loop()
     manager = listening.manager()
+    ending.watch()
     manager.add_listener(listener)
     try:
         await manager.wait_connected(listener, SUBSCRIBE_SECONDS)
@@ -99,7 +100,7 @@ class _Stream:
                     yield text
                 if not goes_on:
                     return
-            if self._now() >= self._ends_at:
+            if self._now() >= self._ends_at or self._manager.is_ending:
                 yield _sse(StreamNotice.RECONNECT, "{}")
                 return
             yield await self._next_events() or HEARTBEAT

@@ -66,7 +66,7 @@ def _is_up(url: str) -> bool:
 def test_events_cross_processes_and_sigterm_ends_the_stream(
     web_process: tuple[subprocess.Popen[bytes], str],
 ) -> None:
-    """Published here, read there; after SIGTERM the server is gone within eight seconds (P28)."""
+    """Published here, read there; SIGTERM ends stream and server at once (P28: in eight seconds)."""
     process, url = web_process
     task = factories.make_task(event_seq=3)
     _, key = factories.make_api_key(task.tenant, task.initiator)
@@ -77,7 +77,8 @@ def test_events_cross_processes_and_sigterm_ends_the_stream(
         assert events.next().data["seq"] == 4
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        with pytest.raises(httpx.TransportError):
-            events.next("never")
+        assert events.next().type == "reconnect"
+        assert list(events) == []
         process.wait(8)
-    assert time.monotonic() - began < 8
+    # Less than uvicorn's patience of five seconds: nothing had to be cut off.
+    assert time.monotonic() - began < 4
