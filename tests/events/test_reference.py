@@ -55,3 +55,10 @@ def test_every_notice_and_hint_is_described() -> None:
     """No name on the wire without a line."""
     assert [row[0].strip("`") for row in _rows("notices")] == [str(name) for name in StreamNotice]
     assert [row[0].strip("`") for row in _rows("hints")] == [str(name) for name in TenantHint]
+
+
+def test_pages_listen_to_every_name_on_the_wire() -> None:
+    """A browser hears only the names that it asked for: live.js asks for all of them."""
+    script = (ROOT / "tasks_app/static/rt/live.js").read_text(encoding="utf-8")
+    names = [*EventType, *TenantHint, *StreamNotice]
+    assert [str(name) for name in names if f"'{name}'" not in script] == []
