@@ -128,8 +128,10 @@ class Keeper:
     def _tend(self) -> None:
         try:
             self._hold_lock()
-            self._wake.wait(conf.runtime().heartbeat_seconds)
-            self._wake.clear()
+            if self._wake.wait(conf.runtime().heartbeat_seconds):
+                # The claim has just written the whole term: renew it one heartbeat from now.
+                self._wake.clear()
+                return
             lease = self._lease
             if lease is not None and not lease.lost:
                 self._renew(lease)
