@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
-from ledger_app.models import Receipt
+from ledger_app.models import AuditEntry, Effect, Receipt, Usage
 from ledger_app.queries import EffectRow, list_audit_entries, list_effects
 from ledger_app.services import audit
 from tasks_app.domain import checkpoint
@@ -155,6 +156,21 @@ class Progress:
 def read_runs(file: Path) -> Counter[str]:
     """Return how often each line stands in a file that step bodies append to."""
     return Counter(file.read_text().splitlines()) if file.exists() else Counter()
+
+
+def rows_of(task_id: UUID) -> dict[str, list[Any]]:
+    """Return every row that belongs to a task, to be compared with a later look."""
+    found: dict[str, list[Any]] = {}
+    for model in (Step, StepRange, Attempt, Slice, Checkpoint, Event, Artifact):
+        rows = model.objects.all_tenants("a test looks").filter(task_id=task_id)
+        found[model.__name__] = list(rows.order_by("pk").values())
+    tasks = TaskRow.objects.all_tenants("a test looks").filter(pk=task_id)
+    found["Task"] = list(tasks.values())
+    for ledger in (Effect, Receipt, Usage):
+        found[ledger.__name__] = list(ledger.objects.filter(task_id=task_id).values())
+    entries = AuditEntry.objects.filter(stream=f"task:{task_id}").order_by("seq")
+    found["AuditEntry"] = list(entries.values_list("seq", "envelope", "details"))
+    return found
 
 
 def _envelopes(task: TaskRow) -> Iterator[dict[str, Any]]:

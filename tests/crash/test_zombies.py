@@ -1,12 +1,10 @@
 """A worker process freezes past its lease, another takes over, and the frozen one wakes up."""
 
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-from ledger_app.models import AuditEntry, Effect, Receipt, Usage
-from tasks_app.models import Artifact, Attempt, Checkpoint, Event, Slice, Step, StepRange, Task
+from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
 from tests.support.syncdir import Hit
 
@@ -28,21 +26,6 @@ ON_ITS_OWN = [("step.before", 1), ("effect.after_begin", 1), ("step.before", 2)]
 LOCKING = [("step.before_commit", 2), ("finish.before_terminal", 1)]
 
 
-def everything(task_id: UUID) -> dict[str, list[Any]]:
-    """Return every row that belongs to a task."""
-    found: dict[str, list[Any]] = {}
-    for model in (Step, StepRange, Attempt, Slice, Checkpoint, Event, Artifact):
-        rows = model.objects.all_tenants("a test looks").filter(task_id=task_id)
-        found[model.__name__] = list(rows.order_by("pk").values())
-    tasks = Task.objects.all_tenants("a test looks").filter(pk=task_id)
-    found["Task"] = list(tasks.values())
-    for ledger in (Effect, Receipt, Usage):
-        found[ledger.__name__] = list(ledger.objects.filter(task_id=task_id).values())
-    entries = AuditEntry.objects.filter(stream=f"task:{task_id}").order_by("seq")
-    found["AuditEntry"] = list(entries.values_list("seq", "envelope", "details"))
-    return found
-
-
 def let_lease_end(bed: Bed, task_id: UUID, hit: Hit, stop: tuple[str, int]) -> None:
     """Have the task taken over."""
     if stop in FENCED:
@@ -62,9 +45,9 @@ def test_zombie_writes_nothing_and_calls_nothing(bed: Bed, stop: tuple[str, int]
         let_lease_end(bed, task_id, hit, stop)
         bed.sync.release(SLICE_POINTS, task_id)
         bed.check_completed(task_id, effects=1)
-        rows, calls = everything(task_id), bed.outside.counts(str(task_id))
+        rows, calls = oracles.rows_of(task_id), bed.outside.counts(str(task_id))
         runs = bed.progress(task_id).runs
     assert bed.wait_outcome(task_id, hit) in {"lost", "crashed"}
-    assert everything(task_id) == rows
+    assert oracles.rows_of(task_id) == rows
     assert bed.outside.counts(str(task_id)) == calls
     assert bed.progress(task_id).runs == runs
