@@ -12,7 +12,10 @@ import pwd
 import sys
 
 PR_SET_PDEATHSIG = 1
-PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
+# Keep capabilities when the user changes, and let access(2) respect them for any user:
+# PostgreSQL asks access(2) before it starts its own programs.
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 CAP_DAC_OVERRIDE = 1
@@ -47,7 +50,7 @@ def _become(user: str, *, read_anywhere: bool) -> None:
     """
     entry = pwd.getpwnam(user)
     if read_anywhere:
-        _prctl(PR_SET_KEEPCAPS, 1)
+        _prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
     os.setgroups([])
     os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
     os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)

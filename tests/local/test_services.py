@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from runtime_project.local import processes
-from runtime_project.local.postgres import SUPERUSER
+from runtime_project.local.postgres import SUPERUSER, EmbeddedPostgres, packaged_programs
 from runtime_project.local.processes import LocalStackError, ProcessIdentity
 from runtime_project.local.services import LocalServices, socket_folder
 
@@ -152,19 +152,25 @@ def test_sockets_of_a_long_path_lie_in_a_short_private_folder() -> None:
 def test_postgres_as_root_works_below_a_closed_folder_without_opening_it() -> None:
     """Started by root, the server runs as somebody else and no parent folder changes its mode."""
     closed = Path(tempfile.mkdtemp(prefix="perdure-closed-"))
-    home = closed / "home"
+    package = packaged_programs().parent.parent
+    programs = closed / package.name / "pginstall18" / "bin"
+    shutil.copytree(packaged_programs().parent, programs.parent)
+    shutil.copytree(f"{package}.libs", closed / f"{package.name}.libs")
+    server = EmbeddedPostgres(
+        closed / "postgres", closed / "sockets", closed / "log", programs=programs
+    )
     try:
-        with embedded(home) as services:
-            url = services.postgres.url(user=SUPERUSER)
-            with psycopg.connect(url) as connection:
-                connection.execute("CREATE TABLE note AS SELECT 1 AS n")
-                connection.execute("CHECKPOINT")
-            assert services.postgres.process is not None
-            status = Path(f"/proc/{services.postgres.process.pid}/status").read_text()
-            uids = next(x for x in status.splitlines() if x.startswith("Uid:")).split()[1:]
-            assert "0" not in uids
-            assert closed.stat().st_mode & 0o777 == 0o700
+        server.start()
+        with psycopg.connect(server.url(user=SUPERUSER), autocommit=True) as connection:
+            connection.execute("CREATE TABLE note AS SELECT 1 AS n")
+            connection.execute("CHECKPOINT")
+        assert server.process is not None
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        uids = next(x for x in status.splitlines() if x.startswith("Uid:")).split()[1:]
+        assert "0" not in uids
+        assert closed.stat().st_mode & 0o777 == 0o700
     finally:
+        server.stop()
         shutil.rmtree(closed)
 
 
