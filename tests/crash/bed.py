@@ -12,8 +12,8 @@ import redis
 from django.db import connection, transaction
 
 from runtime_project.local.processes import ProcessIdentity, wait_until
-from tasks_app.admission import commands, principal, tasks
-from tasks_app.models import Task
+from tasks_app.admission import approvals, commands, principal, tasks
+from tasks_app.models import Approval, Task
 from tests import factories
 from tests.crash import oracles
 from tests.support.outside import Outside
@@ -51,6 +51,7 @@ class Bed:
         self.tenant = factories.make_tenant(slug=f"bed-{uuid4().hex[:12]}")
         self.submitter = self._person("submitter")
         self.operator = self._person("operator")
+        self.approver = self._person("approver")
 
     def _person(self, role: str) -> Any:
         user = factories.make_user(username=f"{role}-{uuid4().hex[:12]}")
@@ -98,6 +99,18 @@ class Bed:
             payload=payload,
             expected_version=self.task(task_id).state_version,
             reason="because the test says so",
+            source="rest",
+        )
+
+    def approve(self, approval: Approval) -> None:
+        """Approve an act as the approver."""
+        approvals.decide_approval(
+            self.approver,
+            approval_id=approval.id,
+            decision="approve",
+            args_sha256=approval.args_sha256,
+            expected_version=approval.version,
+            reason="seen",
             source="rest",
         )
 

@@ -83,3 +83,58 @@ def test_effect_killed_anywhere_happens_once(bed: Bed, stop: tuple[str, int]) ->
     for key, count in asked.items():
         if key.rpartition(":")[2] in before.committed:
             assert after[key] == count
+
+
+@pytest.mark.parametrize("stop", [("step.before_commit", 3), ("step.after_commit", 3)])
+def test_map_killed_in_the_middle_repeats_the_open_range_only(
+    bed: Bed, stop: tuple[str, int]
+) -> None:
+    """Items of committed ranges never run again, those of the open one once more at most."""
+    commits = ("step.before_commit", "step.after_commit")
+    task_id = bed.submit({"op": "map", "count": 60, "append": str(bed.runs)}, held=commits)
+    hit = bed.sync.walk(commits, task_id, stop)
+    bed.kill(hit.pid)
+    before = bed.progress(task_id)
+    assert 0 < len(before.committed & before.runs.keys()) < 60
+    bed.sync.release(commits, task_id)
+    task = bed.check_completed(task_id, effects=0)
+    after = bed.progress(task_id)
+    oracles.check_runs(before, after)
+    assert set(after.runs) == {str(n) for n in range(60)}
+    assert task.result == {"count": 60, "failed": 0, "total": sum(n**2 for n in range(60))}
+
+
+def test_whole_worker_killed_another_goes_on(bed: Bed) -> None:
+    """Parent and child end at once, as with a machine; nobody is left to notice (M12)."""
+    task_id = bed.submit(*effects_script(bed), held=SLICE_POINTS)
+    hit = bed.sync.walk(SLICE_POINTS, task_id, ("effect.after_call", 1))
+    worker = bed.fleet.owner_of(hit.pid)
+    worker.kill_group()
+    bed.fleet.replace(worker)
+    bed.sync.release(SLICE_POINTS, task_id)
+    bed.check_completed(task_id, effects=2)
+
+
+def test_message_lost_with_the_worker_that_took_it(bed: Bed) -> None:
+    """Killed between taking the message and the claim: the message is gone, the task runs (P1)."""
+    bed.sync.hold("claim.before")
+    task_id = bed.submit(bed.say(impure=True), bed.effect("act"))
+    hit = bed.sync.wait_hit("claim.before", task_id)
+    bed.kill(hit.pid)
+    bed.sync.release("claim.before")
+    task = bed.check_completed(task_id, effects=1)
+    assert task.recoveries_total == 0
+
+
+def test_sweeper_killed_before_a_take_over_is_replaced_by_another(bed: Bed) -> None:
+    """What a sweeper had seen and not done is seen again by the next one."""
+    task_id = bed.submit(*effects_script(bed), held=SLICE_POINTS)
+    hit = bed.sync.walk(SLICE_POINTS, task_id, ("effect.after_begin", 1))
+    bed.sync.hold("reap.after_scan", task_id)
+    bed.kill(hit.pid)
+    swept = bed.sync.wait_hit("reap.after_scan", task_id)
+    bed.kill(swept.pid)
+    bed.sync.release(("reap.after_scan", *SLICE_POINTS), task_id)
+    bed.fleet.replace_sweeper()
+    task = bed.check_completed(task_id, effects=2)
+    assert task.recoveries_total == 1

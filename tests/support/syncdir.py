@@ -4,7 +4,7 @@ The folder's files are the whole protocol, so the processes share nothing else w
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -65,37 +65,44 @@ class SyncDir:
         assert reached, f"{name} was reached {len(self.hits(name, task))} times, not {count}"
         return self.hits(name, task)[count - 1]
 
-    def walk(self, points: Iterable[str], task: UUID, target: tuple[str, int]) -> Hit:
+    def walk(
+        self,
+        points: Iterable[str],
+        task: UUID,
+        target: tuple[str, int],
+        *,
+        seen: Mapping[str, int] | None = None,
+    ) -> Hit:
         """Let a task whose points are all held go on stop by stop, up to the nth stop at a point.
+
+        Args:
+            seen: how often each point was passed before it was held; not at all by default.
 
         Returns:
             The pass that is held now; every point is held still.
         """
         names = list(points)
-        seen: Counter[str] = Counter()
+        passed = Counter(seen)
         stops: Counter[str] = Counter()
         while True:
-            name = self._next_stop(names, task, seen)
+            name = self._next_stop(names, task, passed)
+            passed[name] = len(self.hits(name, task))
             stops[name] += 1
             if (name, stops[name]) == target:
                 return self.hits(name, task)[-1]
             self.release(name, task)
-            following = dict(seen)
-            self._next_stop(names, task, Counter(following), peek=True)
+            # Held again only when the process stands at the next point, else it would not pass.
+            self._next_stop(names, task, passed)
             self.hold(name, task)
 
-    def _next_stop(
-        self, names: list[str], task: UUID, seen: Counter[str], *, peek: bool = False
-    ) -> str:
+    def _next_stop(self, names: list[str], task: UUID, passed: Counter[str]) -> str:
         found: list[str] = []
 
         def reached() -> bool:
-            found[:] = [name for name in names if len(self.hits(name, task)) > seen[name]]
+            found[:] = [name for name in names if len(self.hits(name, task)) > passed[name]]
             return bool(found)
 
-        assert wait_until(reached, seconds=PATIENCE_SECONDS), f"no further stop after {seen}"
-        if not peek:
-            seen[found[0]] = len(self.hits(found[0], task))
+        assert wait_until(reached, seconds=PATIENCE_SECONDS), f"no further stop after {passed}"
         return found[0]
 
     def _hold_file(self, name: str, task: UUID | None) -> Path:

@@ -156,7 +156,7 @@ class Fleet:
 
     def start(self, *, workers: int) -> None:
         """Start so many workers and a sweeper; return when all workers are ready."""
-        self.sweepers.append(Sweeper("sweep", self.folder, self.env))
+        self.replace_sweeper()
         for worker in [self.add_worker() for _ in range(workers)]:
             worker.wait_ready()
 
@@ -166,6 +166,11 @@ class Fleet:
         worker = Worker(name, self.folder, self.env, application=self._application)
         self.workers.append(worker)
         return worker
+
+    def replace_sweeper(self) -> None:
+        """Start a sweeper, in the place of one that has ended."""
+        self.sweepers = [sweeper for sweeper in self.sweepers if sweeper.is_running()]
+        self.sweepers.append(Sweeper(f"sweep{next(self._numbers)}", self.folder, self.env))
 
     def replace(self, worker: Worker) -> None:
         """Start a new worker in the place of one that has ended."""
