@@ -204,19 +204,25 @@ class EmbeddedPostgres:
 
     def _failure(self, message: str) -> LocalStackError:
         cause = "another PostgreSQL version made the data, or the disk is full"
+        remedy = "python3 manage.py up --fresh (deletes the local data), or set DATABASE_URL"
         if self._needs_capability():
             cause = (
                 f"the user {self._user}, whom PostgreSQL runs as, may not enter this folder, "
                 "and root may not pass that right on here"
             )
-        return LocalStackError(
-            message,
-            cause=cause,
-            remedy="set DATABASE_URL to a server of yours, or move the project to an open folder"
-            if self._needs_capability()
-            else "python3 manage.py up --fresh (deletes the local data), or set DATABASE_URL",
-            log=self.log,
-        )
+            remedy = "move the project to an open folder, or set DATABASE_URL"
+        elif not _has_name(os.geteuid()):
+            cause = f"the user id {os.geteuid()} has no name here, and initdb wants one"
+            remedy = "run as a user of /etc/passwd, or set DATABASE_URL"
+        return LocalStackError(message, cause=cause, remedy=remedy, log=self.log)
+
+
+def _has_name(user_id: int) -> bool:
+    try:
+        pwd.getpwuid(user_id)
+    except KeyError:
+        return False
+    return True
 
 
 def _unprivileged_user() -> str:
