@@ -21,9 +21,10 @@ class Stage:
 
     name: str
     markers: str
+    parallel: bool = False
 
 
-SUITE = Stage("suite", "not crash and not browser")
+SUITE = Stage("suite", "not crash and not browser", parallel=True)
 BROWSER = Stage("browser", "browser and not crash")
 CRASH = Stage("crash", "crash")
 
@@ -65,10 +66,22 @@ def _choose(arguments: Sequence[str], *, has_browser: bool) -> list[Stage]:
 
 def _run_stage(stage: Stage, passed_on: Sequence[str]) -> int:
     started = time.monotonic()
-    code = _pytest([*passed_on, "-m", stage.markers])
+    spread = _spread(passed_on) if stage.parallel else []
+    code = _pytest([*passed_on, *spread, "-m", stage.markers])
     word = {0: "passed", NO_TESTS_COLLECTED: "had no matching test"}.get(code, "failed")
     print(f"Stage {stage.name} {word} ({time.monotonic() - started:.0f} s)\n", flush=True)
     return code
+
+
+def _spread(passed_on: Sequence[str]) -> list[str]:
+    """Return how to use the cores: a process each, with servers of its own.
+
+    Named tests, a debugger, and servers given from outside are used by one process.
+    """
+    alone = any(not word.startswith("-") or word in {"--pdb", "-x"} for word in passed_on)
+    if alone or "DATABASE_URL" in os.environ:
+        return []
+    return ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal"]
 
 
 def _pytest(arguments: Sequence[str]) -> int:
