@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 
 from tasks_app.admin.base import Panel, link
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import details, listing
+from tasks_app.queries import details, listing, steps
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, duration, event_text, pill, size
 
@@ -64,7 +64,7 @@ def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
 
 
 def _steps_panel(principal: Principal, task_id: UUID) -> Panel:
-    rows = details.list_steps(principal, task_id)[:50]
+    rows = steps.list_steps(principal, task_id)[:50]
     return Panel(
         _("Steps"),
         (_("Step"), _("State"), _("Items"), _("Attempts"), _("Time")),

@@ -16,7 +16,7 @@ from tasks_app.dashboard import gantt
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.policy.capabilities import allows
-from tasks_app.queries import details
+from tasks_app.queries import details, steps
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot
 from tasks_app.templatetags import words
 
@@ -234,7 +234,7 @@ def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str
     snap = head.snap
     return {
         "presented": details.list_artifacts(principal, snap.task_id, presented_only=True),
-        "steps": details.list_steps(principal, snap.task_id),
+        "steps": steps.list_steps(principal, snap.task_id),
         "events": details.list_events(principal, snap.task_id, limit=8).events,
         "error": snap.error,
         "result": snap.result,
@@ -244,14 +244,14 @@ def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str
 
 def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     task_id = head.snap.task_id
-    steps = details.list_steps(principal, task_id, with_retired=True)
-    slices = details.list_slices(principal, task_id)
+    rows = steps.list_steps(principal, task_id, with_retired=True)
+    slices = steps.list_slices(principal, task_id)
     checkpoints = details.list_checkpoint_times(principal, task_id)
     return {
-        "steps": steps,
-        "attempts": details.list_attempts(principal, task_id),
+        "steps": rows,
+        "attempts": steps.list_attempts(principal, task_id),
         "slices": slices,
-        "chart": gantt.draw(steps, slices, checkpoints, now=timezone.now()),
+        "chart": gantt.draw(rows, slices, checkpoints, now=timezone.now()),
     }
 
 

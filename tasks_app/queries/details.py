@@ -13,21 +13,18 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
-from django.utils import timezone
 
 from ledger_app import queries as ledger
 from ledger_app.domain.effects import DONE
+from ledger_app.models import AuditStream
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import (
     Approval,
     Artifact,
-    Attempt,
     Checkpoint,
     Event,
-    Slice,
     SteeringCommand,
-    Step,
     Task,
 )
 
@@ -63,66 +60,6 @@ class TaskFacts:
     checkpoint_policy: Mapping[str, Any]
     approval_policy: Mapping[str, Any]
     last_command: CommandRow | None
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """One step of a plan; `items_total` is known once the list it maps over is."""
-
-    key: str
-    kind: str
-    method: str
-    status: str
-    attempts: int
-    items_done: int
-    items_failed: int
-    items_total: int | None
-    retired_in: int | None
-    error: Any
-    started_at: datetime | None
-    finished_at: datetime | None
-
-    @property
-    def retired(self) -> bool:
-        """Tell whether a later plan replaced the step."""
-        return self.retired_in is not None
-
-    @property
-    def seconds(self) -> float | None:
-        """Return how long the step took so far."""
-        if self.started_at is None:
-            return None
-        return ((self.finished_at or timezone.now()) - self.started_at).total_seconds()
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """One failed try of a step."""
-
-    step: str
-    number: int
-    fence: int
-    error: Any
-    ended_at: datetime
-    retry_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class SliceRow:
-    """What one delivery executed."""
-
-    fence: int
-    worker: str
-    recovered: bool
-    outcome: str
-    steps: int
-    started_at: datetime
-    ended_at: datetime | None
-
-    @property
-    def seconds(self) -> float:
-        """Return how long the slice ran so far."""
-        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,42 +215,6 @@ def list_commands(principal: Principal, task_id: UUID, limit: int = 5) -> list[C
     ]
 
 
-def list_steps(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:
-    """Return the steps of the current plan in order, or of all plans."""
-    rows = Step.objects.visible_to(principal).filter(task_id=task_id)
-    if not with_retired:
-        rows = rows.filter(retired_in__isnull=True)
-    steps = list(rows.order_by("position", "plan_version").defer("options")[:MAX_ROWS])
-    counts = {step.key: _item_count(step.result) for step in steps}
-    return [_step_row(step, counts) for step in steps]
-
-
-def list_attempts(principal: Principal, task_id: UUID) -> list[AttemptRow]:
-    """Return the newest tries that did not succeed."""
-    rows = (
-        Attempt.objects.visible_to(principal)
-        .filter(task_id=task_id)
-        .select_related("step")
-        .order_by("-id")[:50]
-    )
-    return [
-        AttemptRow(row.step.key, row.number, row.fence, row.error, row.ended_at, row.retry_at)
-        for row in rows
-    ]
-
-
-def list_slices(principal: Principal, task_id: UUID) -> list[SliceRow]:
-    """Return the newest slices of a task."""
-    rows = Slice.objects.visible_to(principal).filter(task_id=task_id).order_by("-fence")[:50]
-    return [
-        SliceRow(
-            row.fence, row.worker, row.recovered, row.outcome, row.steps, row.started_at,
-            row.ended_at,
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
 def list_checkpoints(principal: Principal, task_id: UUID, limit: int = 20) -> list[CheckpointRow]:
     """Return the newest checkpoints, each verified against its digest."""
     rows = Checkpoint.objects.visible_to(principal).filter(task_id=task_id).order_by("-seq")
@@ -377,8 +278,12 @@ def list_audit(principal: Principal, task_id: UUID) -> list[AuditLine]:
     """Return the entries of a visible task's own audit stream, newest first."""
     if not _is_visible(principal, task_id):
         return []
-    stream = f"task:{task_id}"
-    rows = ledger.list_audit_entries(tenant_id=principal.tenant_id, stream=stream)
+    stream, tenant_id = f"task:{task_id}", principal.tenant_id
+    heads = AuditStream.objects.filter(stream=stream, tenant_id=tenant_id)
+    newest = heads.values_list("head_seq", flat=True).first() or 0
+    rows = ledger.list_audit_entries(
+        tenant_id=tenant_id, stream=stream, after_seq=max(newest - MAX_ROWS, 0)
+    )
     lines = [_audit_line(row) for row in reversed(rows)]
     names = _names({line.who for line in lines})
     return [replace(line, who=names.get(line.who, line.who)) for line in lines]
@@ -415,45 +320,6 @@ _FACT_COLUMNS = (
     "tenant_id", "agent__name", "source", "fence", "lease_expires_at", "next_wake_at",
     "recoveries", "checkpoint_policy", "approval_policy",
 )  # fmt: skip
-
-
-def _step_row(step: Step, counts: Mapping[str, int | None]) -> StepRow:
-    source = _mapped_list(step) if step.kind == "map" else ""
-    total = counts.get(source)
-    if step.kind == "map" and step.status == "succeeded":
-        total = step.next_item
-    return StepRow(
-        key=step.key,
-        kind=step.kind,
-        method=step.method,
-        status=step.status,
-        attempts=step.attempts,
-        items_done=step.next_item,
-        items_failed=step.items_failed,
-        items_total=total,
-        retired_in=step.retired_in,
-        error=step.error,
-        started_at=step.started_at,
-        finished_at=step.finished_at,
-    )
-
-
-def _mapped_list(step: Step) -> str:
-    """Return the key of the step whose list a map goes over."""
-    args = step.arguments.get("args") or [{}]
-    return str(args[0].get("ref", ""))
-
-
-def _item_count(result: Any) -> int | None:
-    """Return the length of the list a step produced, when its result names one."""
-    inline = result.get("inline") if isinstance(result, dict) else None
-    if isinstance(inline, list):
-        return len(inline)
-    values = [inline, *inline.values()] if isinstance(inline, dict) else []
-    for value in values:
-        if isinstance(value, dict) and {"count", "stride"} <= value.keys():
-            return int(value["count"])
-    return None
 
 
 def is_verified(row: Checkpoint) -> bool:

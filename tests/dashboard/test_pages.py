@@ -293,3 +293,33 @@ def test_goal_and_question_are_shown_as_forms(tenant: Tenant) -> None:
     assert "Which entity?" in page
     assert 'name="goal/entity"' in page
     assert client.get(f"/tasks/{task.pk}/goal/").status_code == 200
+
+
+def test_long_plan_is_folded(tenant: Tenant) -> None:
+    """A plan of 300 steps is a few rows with counts, small enough to refresh (U30)."""
+    script = [{"op": "say", "text": f"line {number}"} for number in range(300)]
+    task = start(tenant, [*script, {"op": "effect", "key": "publish", "approve": True}])
+    client = window(task.initiator)
+    page = client.get(f"/tasks/{task.pk}/steps/")
+    rows = page.context["body"]["steps"]
+    assert [(r.method, r.items_done, r.items_total, r.status) for r in rows] == [
+        ("run", 300, 300, "succeeded"),
+        ("approve_act_publish", 0, 1, "waiting"),
+        ("act", 0, 1, "planned"),
+    ]
+    assert len(page.content) < 120_000
+
+
+def test_audit_tab_shows_the_newest_entries(tenant: Tenant) -> None:
+    """The last entry of the task's stream comes first, people by name."""
+    task = start(tenant)
+    client = window(task.initiator)
+    client.post(
+        f"/tasks/{task.pk}/steer/",
+        {"type": "pause", "reason": "r", "expected_version": task.state_version,
+         "idempotency_key": uuid4()},
+    )  # fmt: skip
+    entries = client.get(f"/tasks/{task.pk}/audit/").context["body"]["entries"]
+    assert entries[0].seq == len(entries)
+    assert entries[0].action == "command.accepted"
+    assert entries[0].who == task.initiator.username
