@@ -160,3 +160,8 @@ def test_facts_are_readable_and_escaped() -> None:
     assert text.index("1,234") < text.index("<table>")
     assert "High 2" in text
     assert "&quot;b&quot;" in text
+
+
+def test_failure_page_needs_neither_request_nor_database() -> None:
+    """Django renders 500.html with nothing at hand."""
+    assert "Something failed here" in get_template("500.html").render()

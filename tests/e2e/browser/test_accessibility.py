@@ -47,14 +47,19 @@ def test_pages_have_no_violations(world: World, sign_in: SignIn, scheme: Any) ->
             for tab in ("", "steps/", "checkpoints/", "effects/", "artifacts/", "events/", "audit/")
         ),
         "/admin/", "/admin/tasks_app/task/", f"/admin/tasks_app/task/{task.pk}/change/",
-        "/admin/ledger_app/auditentry/",
     ]  # fmt: skip
     decisions = [
         "/approvals/", f"/approvals/{approval.pk}/",
         f"/admin/tasks_app/approval/{approval.pk}/change/",
     ]  # fmt: skip
     problems = {}
-    for user, paths in ((world.operator, own), (world.approver, decisions), (None, ["/login/"])):
+    ledger = ["/admin/ledger_app/auditentry/", "/admin/tasks_app/membership/"]
+    for user, paths in (
+        (world.operator, own),
+        (world.approver, decisions),
+        (world.person("auditor-1", ["auditor", "admin"]), ledger),
+        (None, ["/login/"]),
+    ):
         window = sign_in(
             user, check=False, color_scheme=scheme, viewport={"width": width, "height": 800}
         )
