@@ -157,6 +157,12 @@ class Bed:
         )
         return str(record["outcome"])
 
+    def check_alive(self) -> None:
+        """Check that no process of the fleet has ended; show the log of one that has."""
+        ended = [process for process in self.processes() if not process.is_running()]
+        logs = "\n".join(f"--- {process.name} ended\n{process.tail()}" for process in ended)
+        assert not ended, logs
+
     # --- faults --------------------------------------------------------------------------------
 
     def kill(self, pid: int) -> None:

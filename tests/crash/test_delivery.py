@@ -118,4 +118,4 @@ def test_killed_redis_costs_no_worker(bed: Bed, broker: EmbeddedRedis) -> None:
     tasks = bed.wait_all_rest([*ids, orphan, late])
     check_each_ran_once(bed, tasks, effects=1)
     assert oracles.read_runs(bed.runs) == {"run_impure": 14, "run": 14}
-    assert all(worker.is_running() for worker in bed.fleet.workers)
+    bed.check_alive()

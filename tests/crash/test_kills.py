@@ -135,6 +135,6 @@ def test_sweeper_killed_before_a_take_over_is_replaced_by_another(bed: Bed) -> N
     swept = bed.sync.wait_hit("reap.after_scan", task_id)
     bed.kill(swept.pid)
     bed.sync.release(("reap.after_scan", *SLICE_POINTS), task_id)
-    bed.fleet.replace_sweeper()
+    bed.fleet.replace_sweeper(swept.pid)
     task = bed.check_completed(task_id, effects=2)
     assert task.recoveries_total == 1

@@ -45,7 +45,7 @@ def test_workers_outlive_a_restart_of_postgresql(bed: Bed, server: EmbeddedPostg
         oracles.check_outside(task, bed.outside.counts(str(task.id)), expected=1)
     assert sum("run_impure" in committed for committed in before.values()) == held
     assert oracles.read_runs(bed.runs)["run_impure"] == len(ids)
-    assert all(process.is_running() for process in bed.processes())
+    bed.check_alive()
 
 
 def test_worker_told_to_stop_hands_a_long_map_on(bed: Bed) -> None:

@@ -25,7 +25,7 @@ def test_step_that_always_kills_its_process_ends_as_a_dead_letter(bed: Bed) -> N
     assert bed.outside.counts(str(poison)) == {}
     late = bed.submit(bed.effect("late"))
     bed.check_completed(late, effects=1)
-    assert all(worker.is_running() for worker in bed.fleet.workers)
+    bed.check_alive()
     bed.steer(poison, "cancel")
     closed = bed.wait_rest(poison)
     assert closed.status == "cancelled"

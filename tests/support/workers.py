@@ -156,7 +156,7 @@ class Fleet:
 
     def start(self, *, workers: int) -> None:
         """Start so many workers and a sweeper; return when all workers are ready."""
-        self.replace_sweeper()
+        self.add_sweeper()
         for worker in [self.add_worker() for _ in range(workers)]:
             worker.wait_ready()
 
@@ -167,10 +167,16 @@ class Fleet:
         self.workers.append(worker)
         return worker
 
-    def replace_sweeper(self) -> None:
-        """Start a sweeper, in the place of one that has ended."""
-        self.sweepers = [sweeper for sweeper in self.sweepers if sweeper.is_running()]
+    def add_sweeper(self) -> None:
+        """Start a sweeper."""
         self.sweepers.append(Sweeper(f"sweep{next(self._numbers)}", self.folder, self.env))
+
+    def replace_sweeper(self, pid: int) -> None:
+        """Start a new sweeper in the place of one that was killed."""
+        ended = next(sweeper for sweeper in self.sweepers if sweeper.pid == pid)
+        ended.process.wait(10)
+        self.sweepers.remove(ended)
+        self.add_sweeper()
 
     def replace(self, worker: Worker) -> None:
         """Start a new worker in the place of one that has ended."""
