@@ -132,7 +132,7 @@ def test_roles_of_deploy_suffice_to_migrate_and_to_work(
     init = _run(
         ["sh", str(DEPLOY / "postgres-init.sh")],
         env={
-            "PATH": f"{postgres.program('psql').parent}:{os.environ['PATH']}",
+            "PATH": f"{postgres.packaged_programs()}:{os.environ['PATH']}",
             "PGHOST": str(server.socket_folder),
             "SECRETS": str(secrets),
         },

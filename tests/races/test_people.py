@@ -52,7 +52,9 @@ COMMANDS: list[tuple[str, Callable[[Engine], UUID], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "prepared", "payload"), COMMANDS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("kind", "prepared", "payload"), COMMANDS, ids=[command[0] for command in COMMANDS]
+)
 def test_two_operators_with_one_version(
     engine: Engine, kind: str, prepared: Callable[[Engine], UUID], payload: dict[str, Any]
 ) -> None:
