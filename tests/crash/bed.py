@@ -1,6 +1,7 @@
 """The bench that crash tests work on: one tenant, a fleet of real processes, the outside world."""
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -142,9 +143,13 @@ class Bed:
 
     def wait_all_rest(self, task_ids: list[UUID]) -> list[Task]:
         """Wait until all of them rest."""
+        self.wait(lambda: self.open_tasks(task_ids) == 0, "rest of all tasks")
+        return list(Task.objects.for_tenant(self.tenant.id).filter(pk__in=task_ids))
+
+    def open_tasks(self, task_ids: list[UUID]) -> int:
+        """Return how many of the tasks have not come to rest."""
         rows = Task.objects.for_tenant(self.tenant.id).filter(pk__in=task_ids)
-        self.wait(lambda: not rows.exclude(status__in=REST).exists(), "rest of all tasks")
-        return list(rows)
+        return rows.exclude(status__in=REST).count()
 
     def wait_outcome(self, task_id: UUID, hit: Hit) -> str:
         """Wait until a worker's child says how its slice of a task ended."""
@@ -170,6 +175,13 @@ class Bed:
         identity = ProcessIdentity.of(pid)
         os.kill(pid, signal.SIGKILL)
         assert identity is None or wait_until(lambda: not identity.is_alive(), seconds=10)
+
+    def kill_some_child(self, chance: random.Random) -> None:
+        """SIGKILL any process that runs slices, in the middle of whatever it does."""
+        children = [pid for worker in self.fleet.workers for pid in worker.children()]
+        if children:
+            with suppress(ProcessLookupError):
+                self.kill(chance.choice(children))
 
     @contextmanager
     def frozen(self, pid: int) -> Iterator[None]:

@@ -51,3 +51,12 @@ def bed(fleet: Fleet, outside: Outside, tmp_path: Path) -> Iterator[Bed]:
     bed = Bed(fleet, outside, tmp_path)
     yield bed
     bed.sync.clear()
+
+
+@pytest.fixture
+def thrice(bed: Bed) -> Iterator[None]:
+    """Have the workers send every message three times."""
+    switch = bed.sync.folder / "tripled"
+    switch.touch()
+    yield
+    switch.unlink()

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 from celery import current_app
@@ -25,15 +24,6 @@ def broker() -> EmbeddedRedis:
     if server.process is None:
         pytest.skip("needs the embedded Redis, but REDIS_URL names another")
     return server
-
-
-@pytest.fixture
-def thrice(bed: Bed) -> Iterator[None]:
-    """Have the workers send every message three times."""
-    switch = bed.sync.folder / "tripled"
-    switch.touch()
-    yield
-    switch.unlink()
 
 
 def check_each_ran_once(bed: Bed, tasks: list[Task], *, effects: int) -> None:

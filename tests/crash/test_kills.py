@@ -115,6 +115,31 @@ def test_whole_worker_killed_another_goes_on(bed: Bed) -> None:
     bed.check_completed(task_id, effects=2)
 
 
+def test_parent_killed_its_child_writes_under_its_lease_or_not_at_all(bed: Bed) -> None:
+    """An orphan that still holds its lease may finish; what it does counts once all the same."""
+    task_id = bed.submit(*effects_script(bed), held=SLICE_POINTS)
+    hit = bed.sync.walk(SLICE_POINTS, task_id, ("effect.after_begin", 1))
+    worker = bed.fleet.owner_of(hit.pid)
+    bed.kill(worker.pid)
+    bed.sync.release(SLICE_POINTS, task_id)
+    bed.check_completed(task_id, effects=2)
+    worker.kill_group()
+    bed.fleet.replace(worker)
+
+
+@pytest.mark.parametrize(
+    "stop", [("claim.after", 1), ("effect.after_call", 1), ("effect.after", 1)], ids=lambda s: s[0]
+)
+def test_killed_while_every_message_comes_thrice(
+    bed: Bed, thrice: None, stop: tuple[str, int]
+) -> None:
+    """Repeated messages find the task taken, by the dead worker or by its successor."""
+    task_id = bed.submit(*effects_script(bed), held=SLICE_POINTS)
+    before = kill_at(bed, task_id, stop)
+    bed.check_completed(task_id, effects=2)
+    oracles.check_runs(before, bed.progress(task_id))
+
+
 def test_message_lost_with_the_worker_that_took_it(bed: Bed) -> None:
     """Killed between taking the message and the claim: the message is gone, the task runs (P1)."""
     bed.sync.hold("claim.before")
