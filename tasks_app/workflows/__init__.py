@@ -9,9 +9,9 @@ from tasks_app.workflows.definition import (
     Workflow,
     effect,
     step,
-    workflow,
 )
 from tasks_app.workflows.planning import PlanBuilder, StepRef
+from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.values import (
     ApprovalOutcome,
     ArtifactRef,

@@ -178,29 +178,6 @@ class WorkflowInfo:
     schema: dict[str, Any] = field(default_factory=dict)
 
 
-def workflow(
-    *, name: str, version: int, title: str = "", description: str = "", acts: tuple[str, ...] = ()
-) -> Callable[[type[Workflow[Any, Any]]], type[Workflow[Any, Any]]]:
-    """Register a class as a workflow.
-
-    Raises:
-        ConfigurationError: the declaration breaks a rule (E12); the project does not start.
-    """
-
-    def register(definition: type[Workflow[Any, Any]]) -> type[Workflow[Any, Any]]:
-        from tasks_app.workflows import registry
-
-        definition.workflow_name = name
-        definition.version = version
-        definition.title = title or name
-        definition.description = description
-        definition.acts = acts
-        registry.add(definition)
-        return definition
-
-    return register
-
-
 def step(
     *,
     title: str = "",

@@ -1,5 +1,6 @@
 """Name and version → definition. Filled by `durable.py` modules when the project starts."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tasks_app import conf
@@ -13,6 +14,27 @@ TEST_WORKFLOWS = frozenset({"scripted"})
 _HOOKS = frozenset({"check", "plan", "replan"})
 _EFFECT_KINDS = frozenset({"keyed"})
 _known: dict[str, type[Workflow[Any, Any]]] = {}
+
+
+def workflow(
+    *, name: str, version: int, title: str = "", description: str = "", acts: tuple[str, ...] = ()
+) -> Callable[[type[Workflow[Any, Any]]], type[Workflow[Any, Any]]]:
+    """Register a class as a workflow.
+
+    Raises:
+        ConfigurationError: the declaration breaks a rule (E12); the project does not start.
+    """
+
+    def register(definition: type[Workflow[Any, Any]]) -> type[Workflow[Any, Any]]:
+        definition.workflow_name = name
+        definition.version = version
+        definition.title = title or name
+        definition.description = description
+        definition.acts = acts
+        add(definition)
+        return definition
+
+    return register
 
 
 def add(definition: type[Workflow[Any, Any]]) -> None:

@@ -22,8 +22,8 @@ from tasks_app.workflows.definition import (
     Workflow,
     effect,
     step,
-    workflow,
 )
+from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.values import (
     EffectNotDoneError,
     GoalError,
