@@ -102,6 +102,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
         self._thread.start()
 
+    def is_alive(self) -> bool:
+        """Tell whether the thread still runs; without it the process counts as dead."""
+        return self._thread.is_alive()
+
     def wait_locked(self) -> None:
         """Wait until the process's lock is held, so that a claim is never taken for dead."""
         if not self._locked.wait(conf.runtime().lease_seconds):
@@ -170,9 +174,9 @@ _keeper: Keeper | None = None
 
 
 def keeper() -> Keeper:
-    """Return this process's keeper; a forked child gets one of its own."""
+    """Return this process's keeper; a forked child gets one of its own, an ended one is replaced."""
     global _keeper
-    if _keeper is None or _keeper.pid != os.getpid():
+    if _keeper is None or _keeper.pid != os.getpid() or not _keeper.is_alive():
         _keeper = Keeper()
     return _keeper
 
