@@ -144,6 +144,39 @@ def test_owner_that_renews_after_the_scan_keeps_its_task(
     assert not held.lost
 
 
+def test_keeper_that_ended_is_replaced_before_the_next_claim(
+    engine: Engine, quiet_keeper: None
+) -> None:
+    """Without a live keeper the sweeper would take every new task away at once (E46)."""
+    task_id = engine.submit({"op": "say"})
+    lease.keeper().stop()
+    assert lease.claim(task_id) is not None
+    assert recovery.recover_lost() == 0
+    assert engine.task(task_id).fence == 1
+
+
+def test_keeper_finds_back_when_its_session_is_ended(
+    engine: Engine, settings: Settings, sync: SyncDir
+) -> None:
+    """It holds its lock again and renews again; the slice under way is not told anything (E42)."""
+    settings.RUNTIME = {**settings.RUNTIME, "heartbeat_seconds": 0.05}
+    task_id = engine.submit({"op": "say"})
+    held = lease.claim(task_id)
+    assert held is not None
+    sync.wait_hit("lease.before_renew", task_id)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND (classid::bigint << 32 | objid::bigint) = %s",
+            [lease.keeper().lock_key],
+        )
+        assert cursor.fetchall() == [(True,)]
+    expire(task_id)
+    assert wait_until(lambda: has_lease(task_id), seconds=10)
+    assert recovery.recover_lost() == 0
+    assert (engine.task(task_id).fence, held.lost) == (1, False)
+
+
 def test_no_effect_starts_when_renewal_fails(
     engine: Engine, sync: SyncDir, settings: Settings, tmp_path: Any
 ) -> None:
