@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from tasks_app import syncpoints
 from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
 
@@ -48,6 +49,14 @@ EFFECT_STOPS = [
     ("effect.after", 2),
     ("finish.before_terminal", 1),
 ]
+
+
+def test_no_point_of_a_slice_is_left_out() -> None:
+    """A new sync point comes with its kill cases."""
+    kinds = ("step.", "effect.", "finish.")
+    known = {"claim.after", *(name for name in syncpoints.POINTS if name.startswith(kinds))}
+    assert set(SLICE_POINTS) == known
+    assert {name for name, _ in [*STEP_STOPS, *EFFECT_STOPS]} == known
 
 
 def kill_at(bed: Bed, task_id: UUID, stop: tuple[str, int]) -> oracles.Progress:
