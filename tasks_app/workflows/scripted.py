@@ -250,8 +250,8 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
             _append(operation.append, ctx.step_key)
             return {"said": operation.text}
         case Sleep():
-            # usleep holds the GIL's thread in C and never looks at signals.
-            ctypes.PyDLL(None).usleep(int(operation.s * 1_000_000))
+            # One call into C that never comes back to Python meanwhile; it lets other threads run.
+            ctypes.CDLL(None).usleep(int(operation.s * 1_000_000))
             return {"slept": operation.s}
         case Write():
             stored = ctx.artifact(operation.path, operation.text, "text/plain")
