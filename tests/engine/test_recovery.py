@@ -1,6 +1,7 @@
 """Takeover after a lost lease, dead letters, sweeper passes."""
 
 import json
+import threading
 from pathlib import Path
 from uuid import UUID
 
@@ -275,3 +276,25 @@ def test_stopping_worker_hands_on_in_the_middle_of_a_map(
     monkeypatch.undo()
     assert engine.drive(task_id).status == "completed"
     assert len(lines(tmp_path / "ran")) == 60
+
+
+def test_step_longer_than_three_leases_runs_once(engine: Engine, settings: Settings) -> None:
+    """E22, S11: a call into C that never yields keeps its lease; nobody takes the task over."""
+    short = {"lease_seconds": 0.5, "heartbeat_seconds": 0.1, "grace_seconds": 0.0}
+    settings.RUNTIME = {**settings.RUNTIME, **short}
+    task_id = engine.submit({"op": "sleep", "s": 1.6, "block": True})
+    ended, taken = threading.Event(), []
+
+    def sweep() -> None:
+        while not ended.is_set():
+            taken.append(recovery.recover_lost())
+        connection.close()
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    outcome = engine.run(task_id)
+    ended.set()
+    sweeper.join()
+    assert (outcome, sum(taken)) == ("completed", 0)
+    assert len(taken) > 3
+    assert Slice.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).count() == 1
