@@ -23,7 +23,7 @@ from tasks_app.models import (
     Task,
     Thread,
 )
-from tasks_app.queries import details
+from tasks_app.queries.checkpoints import checkpoint_row
 from tasks_app.templatetags.dashboard import pill, short, size
 
 
@@ -153,11 +153,11 @@ class CheckpointAdmin(OfTask):
 
     @admin.display(description=gettext_lazy("checksum"))
     def verified(self, obj: Checkpoint) -> str:
-        return _("verified") if details.is_verified(obj) else _("mismatch")
+        return _("verified") if checkpoint_row(obj).verified else _("mismatch")
 
     @admin.display(description=gettext_lazy("document"))
     def document_shown(self, obj: Checkpoint) -> SafeString:
-        return json_block(details.read_document(obj.document))
+        return json_block(checkpoint_row(obj).document)
 
 
 @admin.register(Event)

@@ -6,7 +6,14 @@ from django.utils.translation import gettext as _
 
 from tasks_app.admin.base import Panel, link
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import details, listing, steps
+from tasks_app.queries.approvals import list_task_approvals
+from tasks_app.queries.artifacts import list_outputs
+from tasks_app.queries.audit import list_newest_audit
+from tasks_app.queries.checkpoints import list_newest_checkpoints
+from tasks_app.queries.commands import list_newest_commands
+from tasks_app.queries.effects import list_all_effects
+from tasks_app.queries.events import list_newest_events
+from tasks_app.queries.steps import list_plan
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, duration, event_text, pill, size
 
@@ -28,7 +35,7 @@ def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
 
 
 def _approvals_panel(principal: Principal, task_id: UUID) -> Panel:
-    rows = listing.list_task_approvals(principal, task_id)
+    rows = list_task_approvals(principal, task_id)
     return Panel(
         _("Approvals"),
         (_("Act"), _("State"), _("Asked"), _("Expires")),
@@ -45,7 +52,7 @@ def _approvals_panel(principal: Principal, task_id: UUID) -> Panel:
 
 
 def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
-    rows = details.list_commands(principal, task_id, limit=50)
+    rows = list_newest_commands(principal, task_id, limit=50)
     return Panel(
         _("Commands"),
         (_("Command"), _("State"), _("By"), _("Reason"), _("Version"), _("Sent")),
@@ -53,7 +60,7 @@ def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
             (
                 words.COMMANDS.get(row.type, row.type),
                 pill("command", row.status),
-                row.by,
+                row.requested_by.username,
                 row.reason,
                 f"{row.old_version} → {row.new_version or '–'}",
                 ago(row.created_at),
@@ -64,7 +71,7 @@ def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
 
 
 def _steps_panel(principal: Principal, task_id: UUID) -> Panel:
-    rows = steps.list_steps(principal, task_id)[:50]
+    rows = list_plan(principal, task_id)[:50]
     return Panel(
         _("Steps"),
         (_("Step"), _("State"), _("Items"), _("Attempts"), _("Time")),
@@ -82,7 +89,7 @@ def _steps_panel(principal: Principal, task_id: UUID) -> Panel:
 
 
 def _checkpoints_panel(principal: Principal, task_id: UUID) -> Panel:
-    rows = details.list_checkpoints(principal, task_id, limit=10)
+    rows = list_newest_checkpoints(principal, task_id, limit=10)
     return Panel(
         _("Checkpoints"),
         (_("Number"), _("Next step"), _("Why"), _("Checksum"), _("Size"), _("Written")),
@@ -112,7 +119,7 @@ def _effects_panel(principal: Principal, task_id: UUID) -> Panel:
                 row.attempts,
                 ago(row.settled_at),
             )
-            for row in details.list_effects(principal, task_id)
+            for row in list_all_effects(principal, task_id)
         ],
     )
 
@@ -128,13 +135,13 @@ def _artifacts_panel(principal: Principal, task_id: UUID) -> Panel:
                 size(row.size_bytes),
                 row.sha256[:12],
             )
-            for row in details.list_artifacts(principal, task_id)
+            for row in list_outputs(principal, task_id)
         ],
     )
 
 
 def _events_panel(principal: Principal, task_id: UUID) -> Panel:
-    page = details.list_events(principal, task_id, limit=50)
+    page = list_newest_events(principal, task_id, limit=50)
     return Panel(
         _("Events"),
         (_("Number"), _("Type"), _("Facts"), _("At")),
@@ -154,6 +161,6 @@ def _audit_panel(principal: Principal, task_id: UUID) -> Panel:
                 f"{row.old_version or '–'} → {row.new_version}" if row.new_version else "",
                 ago(row.at),
             )
-            for row in details.list_audit(principal, task_id)[:50]
+            for row in list_newest_audit(principal, task_id)[:50]
         ],
     )

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
 from tasks_app.admission.session import find_principal
-from tasks_app.queries import listing
+from tasks_app.queries.needs import count_needs
 
 # Plurals that Django would spell by adding an s.
 _NAMES = {
@@ -51,7 +51,7 @@ def _needs(request: HttpRequest) -> list[dict[str, object]]:
     principal = find_principal(request)
     if principal is None:
         return []
-    counts = listing.count_needs(principal)
+    counts = count_needs(principal)
     tasks = reverse("admin:tasks_app_task_changelist")
     approvals = reverse("admin:tasks_app_approval_changelist")
     effects = reverse("admin:ledger_app_effect_changelist")

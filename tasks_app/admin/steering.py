@@ -20,7 +20,7 @@ from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import RuntimeFault
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, SteeringCommand
-from tasks_app.queries import details
+from tasks_app.queries.approvals import get_approval
 from tasks_app.templatetags import acts
 from tasks_app.templatetags.dashboard import ago, pill, pretty, visible
 
@@ -111,8 +111,10 @@ class ApprovalAdmin(OfTask):
 
     @override
     def panels(self, principal: Principal, obj: Approval) -> list[Panel]:
-        page = details.get_approval(principal, obj.pk)
-        rows = [(d.by, d.decision, d.reason, d.via, ago(d.at)) for d in page.decisions]
+        rows = [
+            (d.by.username, d.decision, d.reason, d.via, ago(d.at))
+            for d in get_approval(principal, obj.pk).decisions
+        ]
         columns = (_("Who"), _("Decision"), _("Reason"), _("Through"), _("At"))
         return [Panel(_("Decisions"), columns, rows)]
 

@@ -32,8 +32,8 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Task
 from tasks_app.policy.capabilities import allows
-from tasks_app.queries import listing
 from tasks_app.queries.snapshot import progress_of, split_owner
+from tasks_app.queries.tasks import is_cancelling
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, percent, pill
 
@@ -77,7 +77,7 @@ class TaskAdmin(ReadOnlyAdmin):
     # --- columns --------------------------------------------------------------------------
     @admin.display(description=gettext_lazy("state"), ordering="status")
     def state(self, obj: Task) -> SafeString:
-        return pill("task", obj.status, cancelling=listing.is_cancelling(obj))
+        return pill("task", obj.status, cancelling=is_cancelling(obj))
 
     @admin.display(description=gettext_lazy("progress"))
     def progress(self, obj: Task) -> str:

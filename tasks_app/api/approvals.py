@@ -12,7 +12,7 @@ from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import ApprovalListQuery, DecisionInput
 from tasks_app.api.outputs import ApprovalOut, ApprovalPage
-from tasks_app.queries import records
+from tasks_app.queries.approvals import get_approval, list_approvals
 
 _DECISION_CODES = (
     "approval_self",
@@ -35,10 +35,8 @@ class ApprovalListView(RuntimeView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return approvals of one status, nearest deadline first."""
-        query = self.query_as(ApprovalListQuery)
-        with self.query_faults():
-            found = records.list_approvals(self.principal, query.status, query.cursor, query.limit)
-        return self.page(found, ApprovalOut.model_validate)
+        status = self.query_as(ApprovalListQuery).status
+        return self.page(ApprovalOut, list_approvals, status)
 
 
 class ApprovalObjectView(RuntimeView):
@@ -47,7 +45,7 @@ class ApprovalObjectView(RuntimeView):
     @override
     def look_up(self) -> None:
         """Refuse an approval that is not visible."""
-        records.get_approval(self.principal, self.kwargs["approval_id"])
+        get_approval(self.principal, self.kwargs["approval_id"])
 
 
 class ApprovalView(ApprovalObjectView):
@@ -59,8 +57,7 @@ class ApprovalView(ApprovalObjectView):
                 returns=ApprovalOut)  # fmt: skip
     def get(self, request: Request, approval_id: UUID) -> Response:
         """Return the act with its arguments, its digest and the decisions so far."""
-        found = records.get_approval(self.principal, approval_id)
-        return answer(ApprovalOut.model_validate(found))
+        return answer(ApprovalOut.of(get_approval(self.principal, approval_id)))
 
 
 class DecisionView(ApprovalObjectView):
@@ -95,5 +92,4 @@ class DecisionView(ApprovalObjectView):
             source="rest",
             request_id=self.request_id,
         )
-        found = records.get_approval(self.principal, approval_id)
-        return answer(ApprovalOut.model_validate(found))
+        return answer(ApprovalOut.of(get_approval(self.principal, approval_id)))

@@ -2,9 +2,8 @@
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,7 +26,7 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.principal import Principal
 from tasks_app.policy.capabilities import holds, require, sight_of
 from tasks_app.policy.reserved import escaped, refuse_reserved
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, RowPage
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 
 # Marks of routes that need no capability: any principal, or nobody at all.
 SIGNED_IN = "signed_in"
@@ -51,6 +50,13 @@ class Output(BaseModel):
     """An answer: camelCase outside, made from dataclasses; JSON of users stays as it is."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, row: Any, **more: object) -> Self:
+        """Return the answer with the attributes of a row, and with what the row does not hold."""
+        names = cls.model_fields.keys() - more.keys()
+        values = {name: getattr(row, name) for name in names}
+        return cls.model_validate({**values, **more}, from_attributes=True)
 
 
 class NoQuery(Input):
@@ -163,21 +169,25 @@ class RuntimeView(APIView):
             raise TypeError(f"{type(self).__name__} declares another query model")
         return self.query
 
-    def page(self, found: RowPage[Any], shape: Callable[[Any], Output]) -> Response:
-        """Return one page of a list with the link to the next."""
-        items = [shape(row).model_dump(mode="json", by_alias=True) for row in found.items]
+    def page(
+        self, shape: type[Output], list_rows: Callable[..., Page[Any]], *args: Any, **kwargs: Any
+    ) -> Response:
+        """Return one page of a list with the link to the next.
+
+        `list_rows` is asked with the principal, `args`, and where the query says to go on.
+        """
+        query = self.query_as(PageQuery)
+        try:
+            found = list_rows(
+                self.principal, *args, cursor=query.cursor, limit=query.limit, **kwargs
+            )
+        except InvalidInputError as error:
+            raise HttpFaultError("invalid_query", error.message) from None
+        items = [shape.of(row).model_dump(mode="json", by_alias=True) for row in found.items]
         answer = Response({"items": items, "nextCursor": found.next_cursor})
         if found.next_cursor:
             answer.headers["Link"] = f'<{self._next(found.next_cursor)}>; rel="next"'
         return answer
-
-    @contextmanager
-    def query_faults(self) -> Iterator[None]:
-        """Turn the complaint of a list about its cursor into a fault of the query."""
-        try:
-            yield
-        except InvalidInputError as error:
-            raise HttpFaultError("invalid_query", error.message) from None
 
     def _next(self, cursor: str) -> str:
         query = {**self.request.query_params.dict(), "cursor": cursor}

@@ -64,15 +64,9 @@ class NothingHereView(RuntimeView):
 
 
 def _who(principal: Principal) -> WhoAmI:
-    return WhoAmI(
-        kind=principal.kind,
+    return WhoAmI.of(
+        principal,
         name=principal.display,
-        via=principal.via,
-        tenant_id=principal.tenant_id,
-        user_id=principal.user_id,
-        agent_id=principal.agent_id,
-        api_key_id=principal.api_key_id,
-        suspended=principal.suspended,
         capabilities=[
             CapabilityOut(
                 name=name,

@@ -16,7 +16,7 @@ from tasks_app.api.inputs import CommandInput
 from tasks_app.api.outputs import CommandAccepted, CommandOut, CommandPage
 from tasks_app.api.tasks import TaskObjectView
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import records
+from tasks_app.queries.commands import list_commands
 
 
 class CommandListView(TaskObjectView):
@@ -34,10 +34,7 @@ class CommandListView(TaskObjectView):
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return what the task was told, newest first."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_commands(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, CommandOut.model_validate)
+        return self.page(CommandOut, list_commands, task_id)
 
     @documented(
         "steerTask",
@@ -82,13 +79,7 @@ class CommandListView(TaskObjectView):
         headers = {"Location": reverse("runtime:commands", args=[task_id]), "Retry-After": "2"}
         if submitted.replayed:
             headers["Idempotent-Replayed"] = "true"
-        accepted = CommandAccepted(
-            command_id=submitted.command_id,
-            task_id=task_id,
-            status=submitted.status,
-            state_version=submitted.state_version,
-        )
-        return answer(accepted, status=202, headers=headers)
+        return answer(CommandAccepted.of(submitted, task_id=task_id), status=202, headers=headers)
 
 
 def command_id_of(principal: Principal, task_id: UUID, key: str | None) -> UUID:

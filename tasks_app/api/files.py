@@ -5,16 +5,15 @@ from typing import ClassVar
 from uuid import UUID
 
 from django.http import FileResponse
-from django.urls import reverse
 from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
 
 from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
-from tasks_app.api.outputs import ArtifactOut
+from tasks_app.api.records import ArtifactOut
 from tasks_app.domain.errors import NotFoundError
-from tasks_app.queries.records import ArtifactRecord, get_artifact
+from tasks_app.queries.artifacts import get_artifact
 from tasks_app.tools.artifact_store import open_blob
 
 _PLAIN_TYPE = re.compile(r"[a-z]+/[a-z0-9.+-]+")
@@ -38,7 +37,7 @@ class ArtifactView(ArtifactObjectView):
                 returns=ArtifactOut)  # fmt: skip
     def get(self, request: Request, artifact_id: UUID) -> Response:
         """Return name, size, digest and where the bytes are."""
-        return answer(artifact_out(get_artifact(self.principal, artifact_id)))
+        return answer(ArtifactOut.of(get_artifact(self.principal, artifact_id)))
 
 
 class ArtifactContentView(ArtifactObjectView):
@@ -69,14 +68,6 @@ class ArtifactContentView(ArtifactObjectView):
                 "X-Content-Type-Options": "nosniff",
             },
         )
-
-
-def artifact_out(found: ArtifactRecord) -> ArtifactOut:
-    """Return an artifact as REST shows it."""
-    names = ArtifactOut.model_fields.keys() - {"content_url"}
-    values = {name: getattr(found, name) for name in names}
-    url = reverse("runtime:artifact-content", args=[found.id])
-    return ArtifactOut.model_validate({**values, "content_url": url})
 
 
 def safe_name(name: str) -> str:

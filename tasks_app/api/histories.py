@@ -8,9 +8,9 @@ from rest_framework.response import Response
 
 from tasks_app.api.base import PageQuery
 from tasks_app.api.documented import documented
-from tasks_app.api.files import artifact_out
 from tasks_app.api.inputs import JournalQuery
-from tasks_app.api.outputs import (
+from tasks_app.api.records import (
+    ArtifactOut,
     ArtifactPage,
     AuditOut,
     AuditPage,
@@ -24,7 +24,12 @@ from tasks_app.api.outputs import (
     StepPage,
 )
 from tasks_app.api.tasks import TaskObjectView
-from tasks_app.queries import records
+from tasks_app.queries.artifacts import list_artifacts
+from tasks_app.queries.audit import list_audit
+from tasks_app.queries.checkpoints import list_checkpoints
+from tasks_app.queries.effects import list_effects
+from tasks_app.queries.events import list_events
+from tasks_app.queries.steps import list_steps
 
 
 class StepListView(TaskObjectView):
@@ -39,10 +44,7 @@ class StepListView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the steps of all plans; retired ones say so."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_steps(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, StepOut.model_validate)
+        return self.page(StepOut, list_steps, task_id)
 
 
 class CheckpointListView(TaskObjectView):
@@ -57,10 +59,7 @@ class CheckpointListView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the checkpoints, newest first."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_checkpoints(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, CheckpointOut.model_validate)
+        return self.page(CheckpointOut, list_checkpoints, task_id)
 
 
 class EffectListView(TaskObjectView):
@@ -75,10 +74,7 @@ class EffectListView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the acts on the outside world, oldest first."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_effects(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, EffectOut.model_validate)
+        return self.page(EffectOut, list_effects, task_id)
 
 
 class ArtifactListView(TaskObjectView):
@@ -93,10 +89,7 @@ class ArtifactListView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the outputs, oldest first."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_artifacts(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, artifact_out)
+        return self.page(ArtifactOut, list_artifacts, task_id)
 
 
 class JournalView(TaskObjectView):
@@ -111,12 +104,8 @@ class JournalView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the events after a sequence number; the present state is in the snapshot."""
-        query = self.query_as(JournalQuery)
-        with self.query_faults():
-            found = records.list_events(
-                self.principal, task_id, query.cursor, query.limit, after=query.after
-            )
-        return self.page(found, EventOut.model_validate)
+        after = self.query_as(JournalQuery).after
+        return self.page(EventOut, list_events, task_id, after=after)
 
 
 class AuditView(TaskObjectView):
@@ -131,7 +120,4 @@ class AuditView(TaskObjectView):
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the entries in order."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_audit(self.principal, task_id, query.cursor, query.limit)
-        return self.page(found, AuditOut.model_validate)
+        return self.page(AuditOut, list_audit, task_id)

@@ -11,7 +11,7 @@ from tasks_app.api.base import PageQuery, RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import KeyInput, ReasonInput, RotateInput
 from tasks_app.api.outputs import KeyCreated, KeyOut, KeyPage
-from tasks_app.queries import records
+from tasks_app.queries.keys import list_keys
 
 
 class KeyListView(RuntimeView):
@@ -24,10 +24,7 @@ class KeyListView(RuntimeView):
                 returns=KeyPage)  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return keys without their secrets, newest first."""
-        query = self.query_as(PageQuery)
-        with self.query_faults():
-            found = records.list_keys(self.principal, query.cursor, query.limit)
-        return self.page(found, KeyOut.model_validate)
+        return self.page(KeyOut, list_keys)
 
     @documented(
         "createKey",
@@ -82,5 +79,5 @@ class KeyRevokeView(RuntimeView):
 
 
 def _created(made: CreatedKey) -> Response:
-    shown = KeyCreated(id=made.id, key_id=made.key_id, key=made.text, expires_at=made.expires_at)
+    shown = KeyCreated.of(made, key=made.text)
     return answer(shown, status=201, headers={"Cache-Control": "no-store"})

@@ -1,14 +1,21 @@
-"""What answers look like. Built from the dataclasses of `queries`; JSON of users stays as it is."""
+"""What answers look like. Built from the dataclasses of `queries`; JSON of users stays as it is.
+
+What a task leaves behind is in `records`.
+"""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Generic, Self, TypeVar
 from uuid import UUID
 
 from django.urls import reverse
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from typing_extensions import override
 
+from ledger_app.domain.redaction import redact
 from tasks_app.api.base import Output
-from tasks_app.queries.snapshot import TaskSnapshot
+
+ItemT = TypeVar("ItemT", bound=Output)
+Redacted = Annotated[Any, BeforeValidator(redact)]
 
 
 class ProblemItem(Output):
@@ -29,6 +36,13 @@ class Problem(Output):
     code: str
     request_id: str
     errors: list[ProblemItem] | None = None
+
+
+class ListPage(Output, Generic[ItemT]):
+    """One page of a list."""
+
+    next_cursor: str | None
+    items: list[ItemT]
 
 
 class PersonOut(Output):
@@ -72,7 +86,22 @@ class OpenQuestionOut(Output):
     schema_: Any = Field(alias="schema")
 
 
-class TaskCreated(Output):
+class Addressed(Output):
+    """An answer that names the addresses of a task."""
+
+    @classmethod
+    @override
+    def of(cls, row: Any, **more: object) -> Self:
+        address = [row.task_id]
+        return super().of(
+            row,
+            status_url=reverse("runtime:task", args=address),
+            stream_url=reverse("runtime:events", args=address),
+            **more,
+        )
+
+
+class TaskCreated(Addressed):
     """A task that was taken."""
 
     task_id: UUID
@@ -83,7 +112,7 @@ class TaskCreated(Output):
     stream_url: str
 
 
-class TaskOut(Output):
+class TaskOut(Addressed):
     """The authoritative state of a task. `progress` is 0 to 1, null while the total is unknown."""
 
     task_id: UUID
@@ -142,6 +171,10 @@ class TaskItem(Output):
     updated_at: datetime
 
 
+class TaskPage(ListPage[TaskItem]):
+    """Tasks, newest first."""
+
+
 class CommandAccepted(Output):
     """A command that was stored; `status` tells whether it is applied already."""
 
@@ -171,96 +204,8 @@ class CommandOut(Output):
     applied_at: datetime | None
 
 
-class StepOut(Output):
-    """One step of the plan; `retiredIn` names the plan version that replaced it."""
-
-    key: str
-    position: int
-    kind: str
-    method: str
-    status: str
-    attempts: int
-    items_done: int
-    items_failed: int
-    plan_version: int
-    retired_in: int | None
-    error: Any
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-class CheckpointOut(Output):
-    """One checkpoint without its document."""
-
-    seq: int
-    schema_version: int
-    plan_version: int
-    next_step: str
-    reason: str
-    fence: int
-    sha256: str
-    size_bytes: int
-    created_at: datetime
-
-
-class EffectOut(Output):
-    """One act on the outside world and where it stands."""
-
-    step_key: str
-    key: str
-    kind: str
-    tool: str
-    target: str
-    args_sha256: str
-    state: str
-    attempts: int
-    approval_id: UUID | None
-    request: Any
-    response: Any
-    error: Any
-    begun_at: datetime | None
-    settled_at: datetime | None
-    created_at: datetime
-
-
-class ArtifactOut(Output):
-    """One stored output; `contentUrl` gives the bytes."""
-
-    id: UUID
-    task_id: UUID
-    name: str
-    step_key: str
-    media_type: str
-    size_bytes: int
-    sha256: str
-    presented: bool
-    created_at: datetime
-    content_url: str
-
-
-class EventOut(Output):
-    """One event of the journal."""
-
-    seq: int
-    type: str
-    data: Any
-    at: datetime
-
-
-class AuditOut(Output):
-    """One entry of the task's own audit stream."""
-
-    seq: int
-    at: datetime
-    actor: str
-    via: str
-    action: str
-    target: str
-    outcome: str
-    old_version: int | None
-    new_version: int | None
-    details: Any
-    hash: str
+class CommandPage(ListPage[CommandOut]):
+    """Commands, newest first."""
 
 
 class DecisionOut(Output):
@@ -283,8 +228,8 @@ class ApprovalOut(Output):
     status: str
     version: int
     args_sha256: str
-    arguments: Any
-    display: Any
+    arguments: Redacted
+    display: Redacted
     plan_version: int
     policy_version: int
     required: int
@@ -294,6 +239,10 @@ class ApprovalOut(Output):
     expires_at: datetime
     decided_at: datetime | None
     decisions: list[DecisionOut]
+
+
+class ApprovalPage(ListPage[ApprovalOut]):
+    """Approvals, nearest deadline first."""
 
 
 class WorkflowOut(Output):
@@ -352,6 +301,10 @@ class KeyOut(Output):
     replaces: UUID | None
 
 
+class KeyPage(ListPage[KeyOut]):
+    """Keys, newest first."""
+
+
 class KeyCreated(Output):
     """A new key; `key` is shown this once."""
 
@@ -359,84 +312,3 @@ class KeyCreated(Output):
     key_id: str
     key: str
     expires_at: datetime
-
-
-class ListPage(Output):
-    """One page of a list."""
-
-    next_cursor: str | None
-
-
-class TaskPage(ListPage):
-    """Tasks, newest first."""
-
-    items: list[TaskItem]
-
-
-class CommandPage(ListPage):
-    """Commands, newest first."""
-
-    items: list[CommandOut]
-
-
-class StepPage(ListPage):
-    """Steps in their order."""
-
-    items: list[StepOut]
-
-
-class CheckpointPage(ListPage):
-    """Checkpoints, newest first."""
-
-    items: list[CheckpointOut]
-
-
-class EffectPage(ListPage):
-    """Effects, oldest first."""
-
-    items: list[EffectOut]
-
-
-class ArtifactPage(ListPage):
-    """Artifacts, oldest first."""
-
-    items: list[ArtifactOut]
-
-
-class EventPage(ListPage):
-    """Events in order."""
-
-    items: list[EventOut]
-
-
-class AuditPage(ListPage):
-    """Audit entries in order."""
-
-    items: list[AuditOut]
-
-
-class ApprovalPage(ListPage):
-    """Approvals, nearest deadline first."""
-
-    items: list[ApprovalOut]
-
-
-class KeyPage(ListPage):
-    """Keys, newest first."""
-
-    items: list[KeyOut]
-
-
-def task_urls(task_id: UUID) -> dict[str, str]:
-    """Return the addresses of a task that answers name."""
-    return {
-        "status_url": reverse("runtime:task", args=[task_id]),
-        "stream_url": reverse("runtime:events", args=[task_id]),
-    }
-
-
-def task_out(snapshot: TaskSnapshot) -> TaskOut:
-    """Return a snapshot as REST shows it."""
-    names = TaskOut.model_fields.keys() - {"status_url", "stream_url"}
-    values = {name: getattr(snapshot, name) for name in names}
-    return TaskOut.model_validate({**values, **task_urls(snapshot.task_id)}, from_attributes=True)

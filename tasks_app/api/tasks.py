@@ -12,18 +12,9 @@ from tasks_app.admission.tasks import admit_task
 from tasks_app.api.base import Input, RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import TaskInput, TaskListQuery
-from tasks_app.api.outputs import (
-    TaskCreated,
-    TaskItem,
-    TaskOut,
-    TaskPage,
-    task_out,
-    task_urls,
-)
-from tasks_app.queries import listing
-from tasks_app.queries.paging import RowPage
-from tasks_app.queries.records import require_visible
+from tasks_app.api.outputs import TaskCreated, TaskItem, TaskOut, TaskPage
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot, get_version
+from tasks_app.queries.tasks import TaskFilters, list_tasks, require_visible
 
 
 class TaskObjectView(RuntimeView):
@@ -47,14 +38,12 @@ class TaskListView(RuntimeView):
     def get(self, request: Request) -> Response:
         """Return the newest visible tasks."""
         query = self.query_as(TaskListQuery)
-        filters = listing.TaskFilters(
+        filters = TaskFilters(
             q=query.q,
             states=(query.status.value,) if query.status else (),
             workflow=query.workflow,
         )
-        with self.query_faults():
-            found = listing.list_tasks(self.principal, filters, query.cursor, query.limit)
-        return self.page(RowPage(found.items, found.next_cursor), TaskItem.model_validate)
+        return self.page(TaskItem, list_tasks, filters)
 
     @documented(
         "createTask",
@@ -89,17 +78,10 @@ class TaskListView(RuntimeView):
             request_id=self.request_id,
         )
         snapshot = get_snapshot(self.principal, admitted.task_id)
-        urls = task_urls(admitted.task_id)
-        headers = {"Location": urls["status_url"]}
+        created = TaskCreated.of(snapshot)
+        headers = {"Location": created.status_url}
         if admitted.replayed:
             headers["Idempotent-Replayed"] = "true"
-        created = TaskCreated(
-            task_id=snapshot.task_id,
-            status=snapshot.status,
-            state_version=snapshot.state_version,
-            title=snapshot.title,
-            **urls,
-        )
         return answer(created, status=200 if admitted.replayed else 201, headers=headers)
 
 
@@ -121,7 +103,7 @@ class TaskView(TaskObjectView):
         if known is not None and known == _etag(*get_version(self.principal, task_id)):
             return Response(status=304, headers={"ETag": known})
         snapshot = get_snapshot(self.principal, task_id)
-        return answer(task_out(snapshot), headers={"ETag": _etag_of(snapshot)})
+        return answer(TaskOut.of(snapshot), headers={"ETag": _etag_of(snapshot)})
 
 
 def _given(policy: Input | None) -> dict[str, object] | None:

@@ -23,7 +23,13 @@ from tasks_app.domain.errors import (
     RuntimeFault,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import details, listing
+from tasks_app.queries.approvals import (
+    ApprovalRow,
+    find_next_waiting,
+    get_approval,
+    list_inbox,
+)
+from tasks_app.queries.artifacts import list_outputs
 from tasks_app.templatetags import acts
 from tasks_app.templatetags.dashboard import has_odd
 
@@ -59,7 +65,7 @@ def inbox_live(request: HttpRequest, principal: Principal) -> HttpResponse:
 def approval(request: HttpRequest, principal: Principal, approval_id: UUID) -> HttpResponse:
     """Show one act in full, or decide it."""
     if request.method != "POST":
-        page = details.get_approval(principal, approval_id)
+        page = get_approval(principal, approval_id)
         return render(request, "dashboard/approval.html", _page_context(principal, page))
     try:
         _decide(request, principal, approval_id)
@@ -89,7 +95,7 @@ def _decided(request: HttpRequest, principal: Principal, approval_id: UUID) -> H
         _("Approved. The task goes on.") if approved else _("Denied. The task reads your reason.")
     )
     messages.success(request, text)
-    following = listing.next_waiting(principal, after=approval_id)
+    following = find_next_waiting(principal, after=approval_id)
     if following is not None:
         return redirect("dashboard:approval", following)
     return redirect("dashboard:approvals")
@@ -98,7 +104,7 @@ def _decided(request: HttpRequest, principal: Principal, approval_id: UUID) -> H
 def _refused(
     request: HttpRequest, principal: Principal, approval_id: UUID, fault: RuntimeFault
 ) -> HttpResponse:
-    page = details.get_approval(principal, approval_id)
+    page = get_approval(principal, approval_id)
     context = _page_context(principal, page) | {"reason": request.POST.get("reason", "")}
     if isinstance(fault, ApprovalChangedError):
         context["changed"] = _change(request, page)
@@ -111,7 +117,7 @@ def _refused(
     return render(request, "dashboard/approval.html", context, status=http_status(fault))
 
 
-def _change(request: HttpRequest, page: details.ApprovalPage) -> dict[str, Any]:
+def _change(request: HttpRequest, page: ApprovalRow) -> dict[str, Any]:
     """Return the difference between what the person read and what waits now."""
     before = request.POST.get("args_sha256", "")
     try:
@@ -139,36 +145,41 @@ def _inbox_context(request: HttpRequest, principal: Principal) -> dict[str, Any]
             {"name": name, "label": labels[name]} for name in _TABS if can_decide or name != "mine"
         ],
         "approvals": [
-            {"row": row, "act": acts.describe(row.workflow, row.tool, row.arguments)}
-            for row in listing.list_approvals(principal, tab)
+            {
+                "row": row,
+                "act": acts.describe(row.workflow, row.tool, row.arguments),
+                "own": row.requested_by.id == principal.user_id,
+            }
+            for row in list_inbox(principal, tab)
         ],
     }
 
 
-def _page_context(principal: Principal, page: details.ApprovalPage) -> dict[str, Any]:
+def _page_context(principal: Principal, page: ApprovalRow) -> dict[str, Any]:
     text = _as_text(page)
     return {
         "item": page,
+        "artifacts": list_outputs(principal, page.task_id, presented_only=True),
         "act": acts.describe(page.workflow, page.tool, page.arguments),
         "odd": has_odd(text) or has_odd(page.tool),
         "read": signing.dumps(text, salt=_READ_SALT, compress=True)
         if len(text) <= _READ_MAX
         else "",
         "denied_because": _denied_because(principal, page),
-        "next_id": listing.next_waiting(principal, after=page.id),
+        "next_id": find_next_waiting(principal, after=page.id),
     }
 
 
-def _denied_because(principal: Principal, page: details.ApprovalPage) -> str:
+def _denied_because(principal: Principal, page: ApprovalRow) -> str:
     """Return why the buttons are missing; admission decides, this only explains."""
     if not principal.can("approvals:decide"):
         return _("Needs the capability approvals:decide.")
-    if page.initiator_id == principal.user_id:
+    if page.requested_by.id == principal.user_id:
         return _("You asked for this; someone else must decide.")
     return ""
 
 
-def _as_text(page: details.ApprovalPage) -> str:
+def _as_text(page: ApprovalRow) -> str:
     act = acts.describe(page.workflow, page.tool, page.arguments)
     facts = {argument.name: argument.value for argument in act.arguments}
     return json.dumps(facts, ensure_ascii=False, indent=2, sort_keys=True, default=str)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from tasks_app.admission import principal as principals
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import listing
+from tasks_app.queries.approvals import count_waiting
 
 THEME_COOKIE = "rt_theme"
 _NEXT_THEME = {"": "light", "light": "dark", "dark": "auto"}
@@ -51,7 +51,7 @@ def _chrome(request: HttpRequest) -> Chrome:
     return Chrome(
         principal=principal,
         tenants=tuple(principals.list_tenants(user)) if user and user.is_authenticated else (),
-        waiting=listing.count_waiting(principal) if principal else 0,
+        waiting=count_waiting(principal) if principal else 0,
         can_read_approvals=principal is not None and principal.can("approvals:read"),
         section=_section(request),
         theme=theme if theme in {"light", "dark"} else "",

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 from django.utils.translation import gettext as _
 
-from tasks_app.queries.steps import SliceRow, StepRow
+from tasks_app.queries.slices import SliceRow
+from tasks_app.queries.steps import StepRow
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import duration
 

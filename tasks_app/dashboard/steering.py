@@ -31,7 +31,8 @@ from tasks_app.domain.errors import (
     VersionConflictError,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.queries import details
+from tasks_app.queries.commands import list_newest_commands
+from tasks_app.queries.effects import list_effects_done
 from tasks_app.templatetags import words
 from tasks_app.workflows import registry
 
@@ -108,8 +109,8 @@ def panel(
         "facts": head.facts,
         "form": form or _fresh(head),
         "acts": list_acts(principal, head),
-        "commands": details.list_commands(principal, task_id),
-        "effects_done": [] if head.terminal else details.list_effects_done(principal, task_id),
+        "commands": list_newest_commands(principal, task_id),
+        "effects_done": [] if head.terminal else list_effects_done(principal, task_id),
         "can_create": principal.can("tasks:create"),
         **notes,
     }

@@ -16,7 +16,16 @@ from tasks_app.dashboard import gantt
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.policy.capabilities import allows
-from tasks_app.queries import details, steps
+from tasks_app.queries import (
+    artifacts,
+    audit,
+    checkpoints,
+    effects,
+    events,
+    facts,
+    slices,
+    steps,
+)
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot
 from tasks_app.templatetags import words
 
@@ -60,7 +69,7 @@ class Head:
     """The upper part of the page."""
 
     snap: TaskSnapshot
-    facts: details.TaskFacts
+    facts: facts.TaskFacts
 
     @property
     def terminal(self) -> bool:
@@ -85,7 +94,10 @@ class Head:
         last = self.facts.last_command
         if last is None:
             return ""
-        return _("%(who)s: %(what)s.") % {"who": last.by, "what": words.COMMANDS[last.type]}
+        return _("%(who)s: %(what)s.") % {
+            "who": last.requested_by.username,
+            "what": words.COMMANDS[last.type],
+        }
 
     @property
     def banner(self) -> Banner | None:
@@ -95,7 +107,7 @@ class Head:
 
 def get_head(principal: Principal, task_id: UUID) -> Head:
     """Return the head of a visible task; raises NotFoundError."""
-    return Head(get_snapshot(principal, task_id), details.get_facts(principal, task_id))
+    return Head(get_snapshot(principal, task_id), facts.get_facts(principal, task_id))
 
 
 def list_acts(principal: Principal, head: Head) -> list[Act]:
@@ -138,8 +150,8 @@ def _banner(head: Head) -> Banner | None:
             return _paused_banner(head)
         case TaskStatus.RECOVERING:
             text = _("A worker vanished; another one takes over (recovery %(n)d of %(max)d).")
-            facts = {"n": head.facts.recoveries_in_a_row, "max": conf.runtime().max_recoveries}
-            return Banner("teal", "recover", text % facts)
+            numbers = {"n": head.facts.recoveries_in_a_row, "max": conf.runtime().max_recoveries}
+            return Banner("teal", "recover", text % numbers)
         case TaskStatus.QUEUED:
             return _queued_banner(head)
         case TaskStatus.FAILED | TaskStatus.DEAD_LETTERED:
@@ -182,7 +194,7 @@ def _because(head: Head, command_type: str) -> str:
     last = head.facts.last_command
     if last is None or last.type != command_type:
         return ""
-    return f"{last.by}: {last.reason}"
+    return f"{last.requested_by.username}: {last.reason}"
 
 
 def _possible(head: Head) -> list[tuple[str, str, str, str]]:
@@ -233,9 +245,9 @@ def _tabs(task_id: UUID) -> list[Tab]:
 def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     snap = head.snap
     return {
-        "presented": details.list_artifacts(principal, snap.task_id, presented_only=True),
-        "steps": steps.list_steps(principal, snap.task_id),
-        "events": details.list_events(principal, snap.task_id, limit=8).events,
+        "presented": artifacts.list_outputs(principal, snap.task_id, presented_only=True),
+        "steps": steps.list_plan(principal, snap.task_id),
+        "events": events.list_newest_events(principal, snap.task_id, limit=8).events,
         "error": snap.error,
         "result": snap.result,
         "goal": snap.goal,
@@ -244,39 +256,39 @@ def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str
 
 def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     task_id = head.snap.task_id
-    rows = steps.list_steps(principal, task_id, with_retired=True)
-    slices = steps.list_slices(principal, task_id)
-    checkpoints = details.list_checkpoint_times(principal, task_id)
+    rows = steps.list_plan(principal, task_id, with_retired=True)
+    taken = slices.list_slices(principal, task_id)
+    times = checkpoints.list_checkpoint_times(principal, task_id)
     return {
         "steps": rows,
-        "attempts": steps.list_attempts(principal, task_id),
-        "slices": slices,
-        "chart": gantt.draw(rows, slices, checkpoints, now=timezone.now()),
+        "attempts": slices.list_attempts(principal, task_id),
+        "slices": taken,
+        "chart": gantt.draw(rows, taken, times, now=timezone.now()),
     }
 
 
 def _checkpoints(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
-    return {"checkpoints": details.list_checkpoints(principal, head.snap.task_id)}
+    return {"checkpoints": checkpoints.list_newest_checkpoints(principal, head.snap.task_id)}
 
 
 def _effects(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     return {
-        "effects": details.list_effects(principal, head.snap.task_id),
+        "effects": effects.list_all_effects(principal, head.snap.task_id),
         "denied": "" if principal.can("ledger:read") else "ledger:read",
     }
 
 
 def _artifacts(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
-    return {"artifacts": details.list_artifacts(principal, head.snap.task_id)}
+    return {"artifacts": artifacts.list_outputs(principal, head.snap.task_id)}
 
 
 def _events(principal: Principal, head: Head, before: int | None) -> dict[str, Any]:
-    page = details.list_events(principal, head.snap.task_id, before=before)
+    page = events.list_newest_events(principal, head.snap.task_id, before=before)
     return {"events": page.events, "older": page.older, "before": before}
 
 
 def _audit(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
-    return {"entries": details.list_audit(principal, head.snap.task_id)}
+    return {"entries": audit.list_newest_audit(principal, head.snap.task_id)}
 
 
 _BODIES: dict[str, Callable[[Principal, Head, int | None], dict[str, Any]]] = {

@@ -12,7 +12,8 @@ from tasks_app.dashboard.access import needs
 from tasks_app.dashboard.taskpage import TABS, task_context
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.queries import details, listing
+from tasks_app.queries.artifacts import get_artifact
+from tasks_app.queries.tasks import TaskFilters, count_tasks, list_tasks
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import registry
 
@@ -69,7 +70,7 @@ def task_live(request: HttpRequest, principal: Principal, task_id: UUID) -> Http
 @needs("artifacts:read")
 def artifact(request: HttpRequest, principal: Principal, artifact_id: UUID) -> FileResponse:
     """Send one output as a download; the browser never runs or draws it."""
-    row = details.get_artifact(principal, artifact_id)
+    row = get_artifact(principal, artifact_id)
     try:
         data = artifact_store.open_blob(principal.tenant_id, row.sha256)
     except FileNotFoundError:
@@ -83,17 +84,17 @@ def artifact(request: HttpRequest, principal: Principal, artifact_id: UUID) -> F
 
 
 def _list_context(principal: Principal, query: QueryDict) -> dict[str, Any]:
-    filters = listing.TaskFilters(
+    filters = TaskFilters(
         q=query.get("q", "").replace("\x00", "").strip()[:_MAX_QUERY],
         states=tuple(s for s in query.getlist("state") if s in set(TaskStatus)),
         workflow=query.get("workflow", "")[:100],
     )
     cursor = query.get("cursor") or None
-    page = listing.list_tasks(principal, filters, cursor)
+    page = list_tasks(principal, filters, cursor)
     return {
         "filters": filters,
         "page": page,
-        "chips": _chips(filters, listing.count_tasks(principal, filters)),
+        "chips": _chips(filters, count_tasks(principal, filters)),
         "workflows": [info.name for info in registry.list_workflows()],
         "can_create": principal.can("tasks:create"),
         "query": _query(filters, cursor=cursor),
@@ -103,7 +104,7 @@ def _list_context(principal: Principal, query: QueryDict) -> dict[str, Any]:
     }
 
 
-def _chips(filters: listing.TaskFilters, counts: dict[str, int]) -> list[dict[str, Any]]:
+def _chips(filters: TaskFilters, counts: dict[str, int]) -> list[dict[str, Any]]:
     chips: list[dict[str, Any]] = [
         {
             "state": "",
@@ -128,7 +129,7 @@ def _chips(filters: listing.TaskFilters, counts: dict[str, int]) -> list[dict[st
 
 
 def _query(
-    filters: listing.TaskFilters,
+    filters: TaskFilters,
     *,
     states: tuple[str, ...] | None = None,
     cursor: str | None = None,

@@ -46,6 +46,6 @@ class Artifact(models.Model):
             ),
         ]
         indexes = [
-            # queries.details: artifacts of a task in order.
+            # queries.artifacts: outputs of a task in order.
             models.Index(F("task"), F("created_at"), name="artifact_task_idx"),
         ]

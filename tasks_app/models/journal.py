@@ -16,6 +16,6 @@ class Event(TaskRow):
 
     class Meta:
         constraints = [
-            # queries.details: events after a seq; the newest hundred.
+            # queries.events: events after a seq; the newest hundred.
             models.UniqueConstraint(fields=["task", "seq"], name="event_task_seq_uniq"),
         ]

@@ -108,11 +108,11 @@ class Approval(models.Model):
             ),
         ]
         indexes = [
-            # queries.listing: the inbox, nearest deadline first; engine.recovery: expired ones.
+            # queries.approvals: the inbox, nearest deadline first; engine.recovery: expired ones.
             models.Index(
                 F("expires_at"), condition=Q(status="pending"), name="approval_pending_idx"
             ),
-            # queries.details: approvals of a task.
+            # queries.approvals: those of a task.
             models.Index(F("task"), F("created_at"), name="approval_task_idx"),
         ]
 

@@ -162,13 +162,13 @@ class Task(models.Model):
                 condition=Q(status__in=[TaskStatus.WORKING, TaskStatus.PAUSING]),
                 name="task_leased_idx",
             ),
-            # queries.listing: a tenant's newest tasks, by keyset.
+            # queries.tasks: a tenant's newest tasks, by keyset.
             models.Index(F("tenant"), F("created_at").desc(), F("id").desc(), name="task_list_idx"),
-            # queries.listing: one status of a tenant, newest first; counts by status.
+            # queries.tasks: one status of a tenant, newest first; counts by status.
             models.Index(
                 F("tenant"), F("status"), F("created_at").desc(), name="task_status_list_idx"
             ),
-            # queries.listing with "own only" visibility.
+            # queries.tasks with "own only" visibility.
             models.Index(
                 F("tenant"), F("initiator"), F("created_at").desc(), name="task_owner_list_idx"
             ),

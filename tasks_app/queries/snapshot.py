@@ -27,16 +27,9 @@ from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import OUTSIDE, TaskStatus
 from tasks_app.models import Approval, SteeringCommand, Step, Task
+from tasks_app.queries.people import Person, person
 
 WAITING = "waiting"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """A user as others see one."""
-
-    id: int
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +223,7 @@ def _snapshot(row: Any) -> TaskSnapshot:
         result=row.result,
         stop_reason=row.stop_reason,
         steps_done=row.steps_done,
-        initiator=Person(
-            row.initiator_id, row.initiator.get_full_name() or row.initiator.get_username()
-        ),
+        initiator=person(row.initiator),
         created_at=row.created_at,
         updated_at=row.updated_at,
         started_at=row.started_at,

@@ -1,4 +1,4 @@
-"""Steps of a task's plan with their tries, and the slices that executed them, for pages."""
+"""Steps of a task's plans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,21 @@ from django.db.models import Count, Max, Min, Q, Sum
 from django.utils import timezone
 
 from tasks_app.domain.principal import Principal
-from tasks_app.models import Attempt, Slice, Step
-
-MAX_ROWS = 200
+from tasks_app.models import Step
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """One step of a plan; `items_total` is known once the list it maps over is.
+    """One step of a plan; `retired_in` names the plan version that replaced it.
 
-    A `folded` row stands for all steps of one method; its items are those steps.
+    Plans know `items_total` once the list that a step maps over is there. A `folded` row stands
+    for all steps of one method; its items are those steps.
     """
 
     key: str
+    position: int
     kind: str
     method: str
     status: str
@@ -30,6 +32,7 @@ class StepRow:
     items_done: int
     items_failed: int
     items_total: int | None
+    plan_version: int
     retired_in: int | None
     error: Any
     started_at: datetime | None
@@ -49,96 +52,54 @@ class StepRow:
         return ((self.finished_at or timezone.now()) - self.started_at).total_seconds()
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptRow:
-    """One failed try of a step."""
-
-    step: str
-    number: int
-    fence: int
-    error: Any
-    ended_at: datetime
-    retry_at: datetime | None
+def list_steps(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[StepRow]:
+    """Return the steps of all plans in their order; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "steps", task_id, order=["position", "plan_version", "id"])
+    rows = Step.objects.visible_to(principal).filter(task_id=task_id)
+    return keys.page(rows.defer("arguments", "result"), cursor, limit, _row)
 
 
-@dataclass(frozen=True, slots=True)
-class SliceRow:
-    """What one delivery executed."""
-
-    fence: int
-    worker: str
-    recovered: bool
-    outcome: str
-    steps: int
-    started_at: datetime
-    ended_at: datetime | None
-
-    @property
-    def seconds(self) -> float:
-        """Return how long the slice ran so far."""
-        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
-
-
-def list_steps(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:
+def list_plan(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:
     """Return the steps of the current plan in order, or of all plans.
 
-    A plan of more than MAX_ROWS steps is folded: one row for all steps of one method.
+    A plan of more than MAX_PAGE_SIZE steps is folded: one row for all steps of one method.
     """
     rows = Step.objects.visible_to(principal).filter(task_id=task_id)
     if not with_retired:
         rows = rows.filter(retired_in__isnull=True)
-    steps = list(rows.order_by("position", "plan_version").defer("options")[: MAX_ROWS + 1])
-    if len(steps) > MAX_ROWS:
+    steps = list(rows.order_by("position", "plan_version").defer("options")[: MAX_PAGE_SIZE + 1])
+    if len(steps) > MAX_PAGE_SIZE:
         return _folded_steps(rows.filter(retired_in__isnull=True))
     counts = {step.key: _item_count(step.result) for step in steps}
-    return [_step_row(step, counts) for step in steps]
+    return [_row(step, _items_total(step, counts)) for step in steps]
 
 
-def list_attempts(principal: Principal, task_id: UUID) -> list[AttemptRow]:
-    """Return the newest tries that did not succeed."""
-    rows = (
-        Attempt.objects.visible_to(principal)
-        .filter(task_id=task_id)
-        .select_related("step")
-        .order_by("-id")[:50]
-    )
-    return [
-        AttemptRow(row.step.key, row.number, row.fence, row.error, row.ended_at, row.retry_at)
-        for row in rows
-    ]
-
-
-def list_slices(principal: Principal, task_id: UUID) -> list[SliceRow]:
-    """Return the newest slices of a task."""
-    rows = Slice.objects.visible_to(principal).filter(task_id=task_id).order_by("-fence")[:50]
-    return [
-        SliceRow(
-            row.fence, row.worker, row.recovered, row.outcome, row.steps, row.started_at,
-            row.ended_at,
-        )
-        for row in rows
-    ]  # fmt: skip
-
-
-def _step_row(step: Step, counts: Mapping[str, int | None]) -> StepRow:
-    source = _mapped_list(step) if step.kind == "map" else ""
-    total = counts.get(source)
-    if step.kind == "map" and step.status == "succeeded":
-        total = step.next_item
+def _row(step: Step, items_total: int | None = None) -> StepRow:
     return StepRow(
         key=step.key,
+        position=step.position,
         kind=step.kind,
         method=step.method,
         status=step.status,
         attempts=step.attempts,
         items_done=step.next_item,
         items_failed=step.items_failed,
-        items_total=total,
+        items_total=items_total,
+        plan_version=step.plan_version,
         retired_in=step.retired_in,
         error=step.error,
         started_at=step.started_at,
         finished_at=step.finished_at,
     )
+
+
+def _items_total(step: Step, counts: Mapping[str, int | None]) -> int | None:
+    if step.kind != "map":
+        return None
+    return step.next_item if step.status == "succeeded" else counts.get(_mapped_list(step))
 
 
 # What a group of steps counts as, first match wins; all done or not yet begun otherwise.
@@ -152,6 +113,7 @@ def _folded_steps(rows: Any) -> list[StepRow]:
         .values("kind", "method")
         .annotate(
             first=Min("position"),
+            plan=Max("plan_version"),
             number=Count("pk"),
             tries=Sum("attempts"),
             begun=Min("started_at"),
@@ -159,7 +121,7 @@ def _folded_steps(rows: Any) -> list[StepRow]:
             done=Count("pk", filter=Q(status__in=_DONE_STATUS)),
             **{status: Count("pk", filter=Q(status=status)) for status in _FOLDED_STATUS},
         )
-        .order_by("first")[:MAX_ROWS]
+        .order_by("first")[:MAX_PAGE_SIZE]
     )
     return [_folded_row(group) for group in groups]
 
@@ -170,6 +132,7 @@ def _folded_row(group: Mapping[str, Any]) -> StepRow:
     status = next((status for status in _FOLDED_STATUS if group[status]), settled)
     return StepRow(
         key=f"{group['method']}.{group['first']}",
+        position=group["first"],
         kind=group["kind"],
         method=group["method"],
         status=status,
@@ -177,6 +140,7 @@ def _folded_row(group: Mapping[str, Any]) -> StepRow:
         items_done=group["done"],
         items_failed=group["failed"],
         items_total=group["number"],
+        plan_version=group["plan"],
         retired_in=None,
         error=None,
         started_at=group["begun"],

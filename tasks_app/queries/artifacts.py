@@ -1,0 +1,74 @@
+"""Outputs of a task; their bytes are the artifact store's."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from tasks_app.domain.errors import NotFoundError
+from tasks_app.domain.principal import Principal
+from tasks_app.models import Artifact
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRow:
+    """One stored output."""
+
+    id: UUID
+    tenant_id: UUID
+    task_id: UUID
+    name: str
+    step_key: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+    presented: bool
+    created_at: datetime
+
+
+def list_artifacts(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[ArtifactRow]:
+    """Return the outputs of a task, oldest first; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "artifacts", task_id, order=["created_at", "id"])
+    rows = Artifact.objects.visible_to(principal).filter(task_id=task_id)
+    return keys.page(rows, cursor, limit, _row)
+
+
+def list_outputs(
+    principal: Principal, task_id: UUID, *, presented_only: bool = False
+) -> list[ArtifactRow]:
+    """Return the outputs of a task, delivered ones first."""
+    rows = Artifact.objects.visible_to(principal).filter(task_id=task_id)
+    if presented_only:
+        rows = rows.filter(presented=True)
+    return [_row(row) for row in rows.order_by("-presented", "created_at")[:MAX_PAGE_SIZE]]
+
+
+def get_artifact(principal: Principal, artifact_id: UUID) -> ArtifactRow:
+    """Return one output.
+
+    Raises:
+        NotFoundError: no such artifact, or not the caller's to see.
+    """
+    row = Artifact.objects.visible_to(principal).filter(id=artifact_id).first()
+    if row is None:
+        raise NotFoundError("Not found.")
+    return _row(row)
+
+
+def _row(row: Artifact) -> ArtifactRow:
+    return ArtifactRow(
+        id=row.id,
+        tenant_id=row.tenant_id,
+        task_id=row.task_id,
+        name=row.name,
+        step_key=row.step_key,
+        media_type=row.media_type,
+        size_bytes=row.size_bytes,
+        sha256=row.sha256,
+        presented=row.presented,
+        created_at=row.created_at,
+    )

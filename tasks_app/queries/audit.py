@@ -1,0 +1,87 @@
+"""The audit stream of one task (S100)."""
+
+import json
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+
+from ledger_app import queries as ledger
+from ledger_app.models import AuditStream
+from tasks_app.domain.principal import Principal
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One audit entry taken apart; `actor` is an id, `who` its name where it was looked up."""
+
+    seq: int
+    at: datetime
+    actor: str
+    who: str
+    via: str
+    action: str
+    target: str
+    outcome: str
+    old_version: int | None
+    new_version: int | None
+    details: Any
+    hash: str
+
+
+def list_audit(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[AuditRow]:
+    """Return the entries of a task in order; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "audit", task_id, order=["seq"])
+    after = keys.read(cursor)[0] if cursor else 0
+    return keys.cut(_entries(principal, task_id, after, limit + 1), limit, _row)
+
+
+def list_newest_audit(principal: Principal, task_id: UUID) -> list[AuditRow]:
+    """Return the newest entries of a task, newest first, with names; raises NotFoundError."""
+    require_visible(principal, task_id)
+    heads = AuditStream.objects.filter(stream=f"task:{task_id}", tenant_id=principal.tenant_id)
+    newest = heads.values_list("head_seq", flat=True).first() or 0
+    found = _entries(principal, task_id, max(newest - MAX_PAGE_SIZE, 0), ledger.PAGE_LIMIT)
+    rows = [_row(row) for row in reversed(found)]
+    names = _names({row.actor for row in rows})
+    return [replace(row, who=names.get(row.actor, row.actor)) for row in rows]
+
+
+def _entries(
+    principal: Principal, task_id: UUID, after_seq: int, limit: int
+) -> list[ledger.AuditRow]:
+    return ledger.list_audit_entries(
+        tenant_id=principal.tenant_id, stream=f"task:{task_id}", after_seq=after_seq, limit=limit
+    )
+
+
+def _names(actors: set[str]) -> dict[str, str]:
+    """Return the user names behind audit actors; the audit itself stores ids only."""
+    ids = {int(actor[5:]): actor for actor in actors if actor.startswith("user:")}
+    users = get_user_model().objects.filter(pk__in=ids)
+    return {ids[user.pk]: user.get_username() for user in users}
+
+
+def _row(row: ledger.AuditRow) -> AuditRow:
+    envelope = json.loads(row.envelope)
+    return AuditRow(
+        seq=row.seq,
+        at=row.at,
+        actor=envelope["actor"],
+        who=envelope["actor"],
+        via=envelope.get("via") or "",
+        action=envelope["action"],
+        target=envelope["target"],
+        outcome=envelope.get("outcome") or "ok",
+        old_version=envelope.get("old_version"),
+        new_version=envelope.get("new_version"),
+        details=json.loads(row.details) if row.details else None,
+        hash=row.hash,
+    )

@@ -1,0 +1,90 @@
+"""Checkpoints of a task."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from tasks_app.domain.principal import Principal
+from tasks_app.models import Checkpoint
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint; `text` is the stored form of its document."""
+
+    seq: int
+    schema_version: int
+    plan_version: int
+    next_step: str
+    reason: str
+    fence: int
+    sha256: str
+    text: str
+    created_at: datetime
+
+    @property
+    def verified(self) -> bool:
+        """Tell whether the text still has its stored digest."""
+        return sha256(self.text.encode()).hexdigest() == self.sha256
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how long the text is."""
+        return len(self.text.encode())
+
+    @property
+    def document(self) -> Any:
+        """Return the document for reading; damaged text stays text."""
+        try:
+            return json.loads(self.text)
+        except ValueError:
+            return self.text
+
+
+def list_checkpoints(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[CheckpointRow]:
+    """Return the checkpoints of a task, newest first; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "checkpoints", task_id, order=["-seq"])
+    return keys.page(_rows(principal, task_id), cursor, limit, checkpoint_row)
+
+
+def list_newest_checkpoints(
+    principal: Principal, task_id: UUID, limit: int = 20
+) -> list[CheckpointRow]:
+    """Return the newest checkpoints of a task."""
+    return [checkpoint_row(row) for row in _rows(principal, task_id).order_by("-seq")[:limit]]
+
+
+def list_checkpoint_times(principal: Principal, task_id: UUID) -> list[datetime]:
+    """Return when the newest checkpoints were written."""
+    rows = _rows(principal, task_id).order_by("-seq")
+    return list(rows.values_list("created_at", flat=True)[:MAX_PAGE_SIZE])
+
+
+def checkpoint_row(row: Checkpoint) -> CheckpointRow:
+    """Return a stored checkpoint as others see it."""
+    return CheckpointRow(
+        seq=row.seq,
+        schema_version=row.schema_version,
+        plan_version=row.plan_version,
+        next_step=row.next_step,
+        reason=row.reason,
+        fence=row.fence,
+        sha256=row.sha256,
+        text=row.document,
+        created_at=row.created_at,
+    )
+
+
+def _rows(principal: Principal, task_id: UUID) -> QuerySet[Checkpoint]:
+    rows: QuerySet[Checkpoint] = Checkpoint.objects.visible_to(principal)
+    return rows.filter(task_id=task_id)

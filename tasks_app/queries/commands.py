@@ -1,0 +1,75 @@
+"""Steering commands of a task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from tasks_app.domain.principal import Principal
+from tasks_app.models import SteeringCommand
+from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.people import Person, person
+from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A steering command and what became of it."""
+
+    command_id: UUID
+    task_id: UUID
+    seq: int
+    type: str
+    payload: Mapping[str, Any]
+    reason: str
+    requested_by: Person
+    source: str
+    status: str
+    rejection: str
+    expected_version: int
+    old_version: int
+    new_version: int | None
+    created_at: datetime
+    applied_at: datetime | None
+
+
+def list_commands(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[CommandRow]:
+    """Return the commands of a task, newest first; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "commands", task_id, order=["-seq"])
+    return keys.page(_rows(principal, task_id), cursor, limit, _row)
+
+
+def list_newest_commands(principal: Principal, task_id: UUID, limit: int = 5) -> list[CommandRow]:
+    """Return the newest commands of a task."""
+    return [_row(row) for row in _rows(principal, task_id).order_by("-seq")[:limit]]
+
+
+def _rows(principal: Principal, task_id: UUID) -> QuerySet[SteeringCommand]:
+    rows: QuerySet[SteeringCommand] = SteeringCommand.objects.visible_to(principal)
+    return rows.filter(task_id=task_id).select_related("requested_by")
+
+
+def _row(row: SteeringCommand) -> CommandRow:
+    return CommandRow(
+        command_id=row.command_id,
+        task_id=row.task_id,
+        seq=row.seq,
+        type=row.type,
+        payload=row.payload,
+        reason=row.reason,
+        requested_by=person(row.requested_by),
+        source=row.source,
+        status=row.status,
+        rejection=row.rejection,
+        expected_version=row.expected_version,
+        old_version=row.old_version,
+        new_version=row.new_version,
+        created_at=row.created_at,
+        applied_at=row.applied_at,
+    )

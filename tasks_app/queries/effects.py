@@ -1,0 +1,36 @@
+"""Acts of a task on the outside world. The ledger knows tenants only; sight is decided here."""
+
+from uuid import UUID
+
+from ledger_app import queries as ledger
+from ledger_app.domain.effects import DONE
+from tasks_app.domain.principal import Principal
+from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
+
+
+def list_effects(
+    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+) -> Page[ledger.EffectRow]:
+    """Return the acts of a task, oldest first; none without ledger:read; raises NotFoundError."""
+    if not principal.can("ledger:read"):
+        return Page((), None)
+    require_visible(principal, task_id)
+    keys = keyset(principal, "effects", task_id, order=["id"])
+    found = ledger.list_effects(
+        tenant_id=principal.tenant_id,
+        task_id=task_id,
+        after_id=keys.read(cursor)[0] if cursor else 0,
+        limit=limit + 1,
+    )
+    return keys.cut(found, limit, lambda row: row)
+
+
+def list_all_effects(principal: Principal, task_id: UUID) -> tuple[ledger.EffectRow, ...]:
+    """Return the acts of a task, as many as one read of the ledger gives."""
+    return list_effects(principal, task_id, limit=ledger.PAGE_LIMIT).items
+
+
+def list_effects_done(principal: Principal, task_id: UUID) -> list[ledger.EffectRow]:
+    """Return the acts that have happened outside."""
+    return [row for row in list_all_effects(principal, task_id) if row.state in DONE]

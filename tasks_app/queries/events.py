@@ -1,0 +1,60 @@
+"""The journal of a task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tasks_app.domain.principal import Principal
+from tasks_app.models import Event
+from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One event of the journal."""
+
+    seq: int
+    type: str
+    data: Mapping[str, Any]
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewestEvents:
+    """Events, newest first; `older` is the `before` of the next page."""
+
+    events: tuple[EventRow, ...]
+    older: int | None
+
+
+def list_events(
+    principal: Principal,
+    task_id: UUID,
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
+    after: int = 0,
+) -> Page[EventRow]:
+    """Return the events after the one numbered `after`, in order; raises NotFoundError."""
+    require_visible(principal, task_id)
+    keys = keyset(principal, "journal", task_id, order=["seq"])
+    rows = Event.objects.visible_to(principal).filter(task_id=task_id, seq__gt=after)
+    return keys.page(rows, cursor, limit, _row)
+
+
+def list_newest_events(
+    principal: Principal, task_id: UUID, *, before: int | None = None, limit: int = 100
+) -> NewestEvents:
+    """Return the newest events, or the newest before the one numbered `before`."""
+    rows = Event.objects.visible_to(principal).filter(task_id=task_id)
+    if before is not None:
+        rows = rows.filter(seq__lt=before)
+    found = list(rows.order_by("-seq")[: limit + 1])
+    older = found[limit - 1].seq if len(found) > limit else None
+    return NewestEvents(tuple(_row(row) for row in found[:limit]), older)
+
+
+def _row(row: Event) -> EventRow:
+    return EventRow(row.seq, row.type, row.data, row.at)
