@@ -44,6 +44,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "audit stream",
+                "verbose_name_plural": "audit streams",
                 "indexes": [
                     models.Index(fields=["tenant_id", "stream"], name="audit_stream_tenant_idx")
                 ],
@@ -77,6 +78,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "effect",
+                "verbose_name_plural": "effects",
                 "indexes": [
                     models.Index(fields=["task_id", "id"], name="effect_task_idx"),
                     models.Index(
@@ -164,6 +166,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "receipt",
+                "verbose_name_plural": "receipts",
                 "indexes": [
                     models.Index(fields=["tenant_id", "task_id"], name="receipt_tenant_idx")
                 ],

@@ -7,6 +7,7 @@ UPDATE and DELETE for every role, and the roles of the web and worker processes 
 from typing import ClassVar
 
 from django.db import models
+from django.utils.translation import gettext_lazy as _
 
 
 class AuditStream(models.Model):
@@ -20,7 +21,8 @@ class AuditStream(models.Model):
     class Meta:
         """Indexes, each with the query it serves."""
 
-        verbose_name = "audit stream"
+        verbose_name = _("audit stream")
+        verbose_name_plural = _("audit streams")
         indexes: ClassVar = [
             # services.audit.verify_all: the streams of one tenant in order.
             models.Index(fields=["tenant_id", "stream"], name="audit_stream_tenant_idx"),
@@ -49,8 +51,8 @@ class AuditEntry(models.Model):
     class Meta:
         """Constraints, each with the query it serves."""
 
-        verbose_name = "audit entry"
-        verbose_name_plural = "audit entries"
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit entries")
         constraints: ClassVar = [
             # queries.list_audit_entries and services.audit.verify: one stream in order. The
             # admin cannot show a composite primary key (Django 5.2), hence the column id.

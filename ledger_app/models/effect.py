@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from ledger_app.domain.effects import SETTLED, EffectKind, EffectState
 
@@ -42,7 +43,8 @@ class Effect(models.Model):
     class Meta:
         """Constraints, and indexes each with the query it serves."""
 
-        verbose_name = "effect"
+        verbose_name = _("effect")
+        verbose_name_plural = _("effects")
         constraints: ClassVar = [
             # services.effects: one row for each act, found by its key.
             models.UniqueConstraint(fields=["tenant_id", "key"], name="effect_tenant_key_uniq"),

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 
 class Receipt(models.Model):
@@ -27,7 +28,8 @@ class Receipt(models.Model):
     class Meta:
         """Constraints, and indexes each with the query it serves."""
 
-        verbose_name = "receipt"
+        verbose_name = _("receipt")
+        verbose_name_plural = _("receipts")
         constraints: ClassVar = [
             # services.receipts.put and queries.find_receipt: the one receipt of a task.
             models.UniqueConstraint(fields=["task_id"], name="receipt_task_uniq"),

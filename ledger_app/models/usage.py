@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 
 class Usage(models.Model):
@@ -30,8 +31,8 @@ class Usage(models.Model):
     class Meta:
         """Constraints, each with the query it serves."""
 
-        verbose_name = "usage"
-        verbose_name_plural = "usage"
+        verbose_name = _("usage")
+        verbose_name_plural = _("usage")
         constraints: ClassVar = [
             # services.usage.record: once for each source; queries.total_usage of tasks.
             models.UniqueConstraint(fields=["task_id", "source_id"], name="usage_task_source_uniq"),

@@ -13,13 +13,6 @@ from typing_extensions import override
 from tasks_app.admission.session import find_principal
 from tasks_app.queries.needs import count_needs
 
-# Plurals that Django would spell by adding an s.
-_NAMES = {
-    "AgentIdentity": gettext_lazy("Agent identities"),
-    "ApiKey": gettext_lazy("API keys"),
-    "Outbox": gettext_lazy("Outbox"),
-}
-
 
 class RuntimeAdminSite(AdminSite):
     """Django's admin without the side bar, with the counts on top."""
@@ -29,14 +22,6 @@ class RuntimeAdminSite(AdminSite):
     index_title = gettext_lazy("What needs a person")
     index_template = "admin/rt/index.html"
     enable_nav_sidebar = False
-
-    @override
-    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """Return the list of models under names that people would use."""
-        apps = super().get_app_list(request, app_label)
-        for model in (model for app in apps for model in app["models"]):
-            model["name"] = _NAMES.get(model["object_name"], model["name"])
-        return apps
 
     @override
     def index(

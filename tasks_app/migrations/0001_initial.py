@@ -43,6 +43,10 @@ class Migration(migrations.Migration):
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now()),
                 ),
             ],
+            options={
+                "verbose_name": "agent identity",
+                "verbose_name_plural": "agent identities",
+            },
         ),
         migrations.CreateModel(
             name="ApiKey",
@@ -124,6 +128,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "API key",
+                "verbose_name_plural": "API keys",
+            },
         ),
         migrations.CreateModel(
             name="Task",
@@ -229,6 +237,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "task",
+                "verbose_name_plural": "tasks",
+            },
         ),
         migrations.CreateModel(
             name="Step",
@@ -264,6 +276,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "step",
+                "verbose_name_plural": "steps",
+            },
         ),
         migrations.CreateModel(
             name="Approval",
@@ -312,6 +328,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "approval",
+                "verbose_name_plural": "approvals",
+            },
         ),
         migrations.CreateModel(
             name="Tenant",
@@ -332,6 +352,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "verbose_name": "tenant",
+                "verbose_name_plural": "tenants",
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(("status__in", ("active", "suspended", "closed"))),
@@ -411,6 +433,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "steering command",
+                "verbose_name_plural": "steering commands",
+            },
         ),
         migrations.CreateModel(
             name="Slice",
@@ -447,6 +473,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "slice",
+                "verbose_name_plural": "slices",
+            },
         ),
         migrations.CreateModel(
             name="Outbox",
@@ -485,6 +515,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "outbox message",
+                "verbose_name_plural": "outbox messages",
+            },
         ),
         migrations.CreateModel(
             name="Membership",
@@ -528,6 +562,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "membership",
+                "verbose_name_plural": "memberships",
+            },
         ),
         migrations.CreateModel(
             name="Event",
@@ -558,6 +596,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "event",
+                "verbose_name_plural": "events",
+            },
         ),
         migrations.CreateModel(
             name="Checkpoint",
@@ -596,6 +638,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "checkpoint",
+                "verbose_name_plural": "checkpoints",
+            },
         ),
         migrations.CreateModel(
             name="Attempt",
@@ -641,6 +687,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "attempt",
+                "verbose_name_plural": "attempts",
+            },
         ),
         migrations.CreateModel(
             name="Artifact",
@@ -683,6 +733,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "artifact",
+                "verbose_name_plural": "artifacts",
+            },
         ),
         migrations.CreateModel(
             name="ApprovalDecision",
@@ -722,6 +776,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "approval decision",
+                "verbose_name_plural": "approval decisions",
+            },
         ),
         migrations.AddField(
             model_name="approval",
@@ -788,6 +846,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "verbose_name": "thread",
+                "verbose_name_plural": "threads",
+            },
         ),
         migrations.AddField(
             model_name="task",
@@ -851,6 +913,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
+                "verbose_name": "step range",
+                "verbose_name_plural": "step ranges",
                 "constraints": [
                     models.UniqueConstraint(
                         fields=("step", "first_item"), name="step_range_first_uniq"

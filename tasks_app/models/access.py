@@ -7,6 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.scoped import scoped_manager
 
@@ -24,6 +25,8 @@ class Tenant(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = _("tenant")
+        verbose_name_plural = _("tenants")
         constraints = [
             models.CheckConstraint(
                 condition=Q(status__in=("active", "suspended", "closed")),
@@ -49,6 +52,8 @@ class Membership(models.Model):
     objects = scoped_manager(read_capability="members:manage")
 
     class Meta:
+        verbose_name = _("membership")
+        verbose_name_plural = _("memberships")
         constraints = [
             models.UniqueConstraint(fields=["tenant", "user"], name="membership_tenant_user_uniq"),
             models.CheckConstraint(
@@ -75,6 +80,8 @@ class AgentIdentity(models.Model):
     objects = scoped_manager(read_capability="agents:manage")
 
     class Meta:
+        verbose_name = _("agent identity")
+        verbose_name_plural = _("agent identities")
         constraints = [
             models.UniqueConstraint(fields=["tenant", "name"], name="agent_tenant_name_uniq"),
             models.UniqueConstraint(fields=["tenant", "id"], name="agent_tenant_id_uniq"),
@@ -119,6 +126,8 @@ class ApiKey(models.Model):
     objects = scoped_manager(owner_path="owner_user_id", read_capability="keys:manage")
 
     class Meta:
+        verbose_name = _("API key")
+        verbose_name_plural = _("API keys")
         constraints = [
             models.UniqueConstraint(fields=["tenant", "id"], name="api_key_tenant_id_uniq"),
             models.CheckConstraint(

@@ -5,6 +5,7 @@ import uuid
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.scoped import scoped_manager
 
@@ -38,6 +39,8 @@ class Artifact(models.Model):
     objects = scoped_manager(owner_path="task__initiator_id", read_capability="artifacts:read")
 
     class Meta:
+        verbose_name = _("artifact")
+        verbose_name_plural = _("artifacts")
         constraints = [
             models.UniqueConstraint(fields=["tenant", "id"], name="artifact_tenant_id_uniq"),
             # A step that runs again presents the same output once.

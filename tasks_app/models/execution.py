@@ -4,6 +4,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.access import Tenant
 from tasks_app.models.scoped import scoped_manager
@@ -43,6 +44,8 @@ class Slice(TaskRow):
     steps = models.PositiveIntegerField(default=0)
 
     class Meta:
+        verbose_name = _("slice")
+        verbose_name_plural = _("slices")
         constraints = [
             models.UniqueConstraint(fields=["task", "fence"], name="slice_task_fence_uniq"),
         ]
@@ -77,6 +80,8 @@ class Step(TaskRow):
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
+        verbose_name = _("step")
+        verbose_name_plural = _("steps")
         constraints = [
             models.CheckConstraint(condition=Q(kind__in=STEP_KINDS), name="step_kind_known"),
             models.CheckConstraint(condition=Q(status__in=STEP_STATUSES), name="step_status_known"),
@@ -112,6 +117,8 @@ class StepRange(TaskRow):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = _("step range")
+        verbose_name_plural = _("step ranges")
         constraints = [
             # workflows read results in order of items.
             models.UniqueConstraint(fields=["step", "first_item"], name="step_range_first_uniq"),
@@ -132,6 +139,8 @@ class Attempt(TaskRow):
     retry_at = models.DateTimeField(null=True)
 
     class Meta:
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
         constraints = [
             models.UniqueConstraint(fields=["step", "number"], name="attempt_step_number_uniq"),
         ]
@@ -154,6 +163,8 @@ class Checkpoint(TaskRow):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = _("checkpoint")
+        verbose_name_plural = _("checkpoints")
         constraints = [
             # engine.checkpoints: the newest of a task.
             models.UniqueConstraint(fields=["task", "seq"], name="checkpoint_task_seq_uniq"),
@@ -171,6 +182,8 @@ class Outbox(TaskRow):
     next_try_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = _("outbox message")
+        verbose_name_plural = _("outbox messages")
         constraints = [
             # One owed wake-up for a task is enough, however many changes owe it.
             models.UniqueConstraint(fields=["task", "kind"], name="outbox_task_kind_uniq"),

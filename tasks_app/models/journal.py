@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.execution import TaskRow
 
@@ -15,6 +16,8 @@ class Event(TaskRow):
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        verbose_name = _("event")
+        verbose_name_plural = _("events")
         constraints = [
             # queries.events: events after a seq; the newest hundred.
             models.UniqueConstraint(fields=["task", "seq"], name="event_task_seq_uniq"),

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.execution import TaskRow
 from tasks_app.models.scoped import scoped_manager
@@ -43,6 +44,8 @@ class SteeringCommand(TaskRow):
     applied_at = models.DateTimeField(null=True)
 
     class Meta:
+        verbose_name = _("steering command")
+        verbose_name_plural = _("steering commands")
         constraints = [
             models.CheckConstraint(condition=Q(type__in=COMMAND_TYPES), name="command_type_known"),
             models.CheckConstraint(
@@ -95,6 +98,8 @@ class Approval(models.Model):
     objects = scoped_manager(owner_path="task__initiator_id", read_capability="approvals:read")
 
     class Meta:
+        verbose_name = _("approval")
+        verbose_name_plural = _("approvals")
         constraints = [
             models.CheckConstraint(
                 condition=Q(status__in=APPROVAL_STATUSES), name="approval_status_known"
@@ -139,6 +144,8 @@ class ApprovalDecision(models.Model):
     )
 
     class Meta:
+        verbose_name = _("approval decision")
+        verbose_name_plural = _("approval decisions")
         constraints = [
             models.CheckConstraint(
                 condition=Q(decision__in=("approve", "deny")), name="decision_known"

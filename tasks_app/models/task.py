@@ -7,6 +7,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.utils.translation import gettext_lazy as _
 
 from tasks_app.domain.states import TaskStatus
 from tasks_app.models.access import AgentIdentity, ApiKey, Tenant
@@ -30,6 +31,8 @@ class Thread(models.Model):
     objects = scoped_manager(owner_path="owner_id")
 
     class Meta:
+        verbose_name = _("thread")
+        verbose_name_plural = _("threads")
         constraints = [
             models.UniqueConstraint(fields=["tenant", "key"], name="thread_tenant_key_uniq"),
             models.UniqueConstraint(fields=["tenant", "id"], name="thread_tenant_id_uniq"),
@@ -121,6 +124,8 @@ class Task(models.Model):
     objects = scoped_manager(owner_path="initiator_id")
 
     class Meta:
+        verbose_name = _("task")
+        verbose_name_plural = _("tasks")
         constraints = [
             models.CheckConstraint(
                 condition=Q(status__in=[status.value for status in TaskStatus]),

@@ -102,6 +102,21 @@ def test_every_model_of_the_contract_has_a_page() -> None:
     assert wanted <= set(OURS)
 
 
+@pytest.mark.parametrize(
+    ("model", "one", "many"),
+    [
+        (models.AgentIdentity, "agent identity", "agent identities"),
+        (models.ApiKey, "API key", "API keys"),
+        (models.Outbox, "outbox message", "outbox messages"),
+        (AuditEntry, "audit entry", "audit entries"),
+        (Usage, "usage", "usage"),
+    ],
+)
+def test_models_are_named_as_people_would(model: Any, one: str, many: str) -> None:
+    """The names come from the models, so that every page of the admin says the same."""
+    assert (str(model._meta.verbose_name), str(model._meta.verbose_name_plural)) == (one, many)
+
+
 def test_nothing_can_be_added_changed_or_deleted(tenant: Tenant) -> None:
     """Forms of the model pages do not exist, and a hand-made POST is refused (S130)."""
     staff = make_staff(tenant, EVERY_ROLE)
