@@ -2,11 +2,10 @@
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
-from tasks_app.admin.base import ReadOnlyAdmin, json_block
+from tasks_app.admin.base import ReadOnlyAdmin, json_column, list_column
 from tasks_app.domain.principal import Principal
 from tasks_app.models import AgentIdentity, ApiKey, Membership, Tenant
 
@@ -30,9 +29,7 @@ class TenantAdmin(ReadOnlyAdmin):
     def heading(self, obj: Tenant) -> str:
         return obj.name
 
-    @admin.display(description=gettext_lazy("settings"))
-    def settings_shown(self, obj: Tenant) -> SafeString:
-        return json_block(obj.settings)
+    settings_shown = json_column("settings", gettext_lazy("settings"))
 
 
 @admin.register(Membership)
@@ -61,9 +58,7 @@ class MembershipAdmin(ReadOnlyAdmin):
     def granter(self, obj: Membership) -> str:
         return obj.granted_by.get_username() if obj.granted_by else "–"
 
-    @admin.display(description=gettext_lazy("roles"))
-    def roles_shown(self, obj: Membership) -> str:
-        return ", ".join(obj.roles)
+    roles_shown = list_column("roles", gettext_lazy("roles"))
 
 
 @admin.register(ApiKey)
@@ -90,13 +85,8 @@ class ApiKeyAdmin(ReadOnlyAdmin):
             return obj.owner_user.get_username()
         return obj.owner_agent.name if obj.owner_agent is not None else "–"
 
-    @admin.display(description=gettext_lazy("scopes"))
-    def scopes_shown(self, obj: ApiKey) -> str:
-        return ", ".join(obj.scopes)
-
-    @admin.display(description=gettext_lazy("networks"))
-    def networks_shown(self, obj: ApiKey) -> str:
-        return ", ".join(obj.allowed_cidrs) or "–"
+    scopes_shown = list_column("scopes", gettext_lazy("scopes"))
+    networks_shown = list_column("allowed_cidrs", gettext_lazy("networks"))
 
 
 @admin.register(AgentIdentity)
@@ -116,6 +106,4 @@ class AgentIdentityAdmin(ReadOnlyAdmin):
     def heading(self, obj: AgentIdentity) -> str:
         return obj.name
 
-    @admin.display(description=gettext_lazy("models"))
-    def models_shown(self, obj: AgentIdentity) -> str:
-        return ", ".join(obj.model_allowlist) or "–"
+    models_shown = list_column("model_allowlist", gettext_lazy("models"))

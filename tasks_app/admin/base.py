@@ -4,7 +4,7 @@ Who sees a row is decided by the tenant membership of the staff user, as on ever
 superuser without a membership sees nothing of a tenant. Django's own permissions are not asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -18,18 +18,24 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import RuntimeFault, VersionConflictError
 from tasks_app.domain.principal import Principal
-from tasks_app.templatetags.dashboard import pretty
+from tasks_app.templatetags.dashboard import pill, pretty
 
 if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
+
     # Django's classes take no type argument at run time.
     ModelAdmin = admin.ModelAdmin[Any]
 else:
     ModelAdmin = admin.ModelAdmin
+
+# A field of a page that is not a column of the model.
+Column = Callable[[Any, Any], SafeString | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +193,34 @@ def link(model: str, pk: object, text: object) -> SafeString:
 def json_block(value: object) -> SafeString:
     """Return JSON for reading in a page."""
     return format_html('<pre class="rt-json" dir="auto">{}</pre>', pretty(value))
+
+
+def pill_column(kind: str, attribute: str = "status") -> Column:
+    """Return a column that shows a state as a pill."""
+
+    @admin.display(description=gettext_lazy("state"), ordering=attribute)
+    def shown(_pages: ReadOnlyAdmin, obj: Any) -> SafeString:
+        return pill(kind, getattr(obj, attribute))
+
+    return shown
+
+
+def json_column(attribute: str, description: "_StrPromise") -> Column:
+    """Return a field that shows stored JSON; a dash where there is none."""
+
+    @admin.display(description=description)
+    def shown(_pages: ReadOnlyAdmin, obj: Any) -> SafeString:
+        value = getattr(obj, attribute)
+        return SafeString("–") if value is None else json_block(value)
+
+    return shown
+
+
+def list_column(attribute: str, description: "_StrPromise") -> Column:
+    """Return a column that shows the texts of a list; a dash where there are none."""
+
+    @admin.display(description=description)
+    def shown(_pages: ReadOnlyAdmin, obj: Any) -> str:
+        return ", ".join(getattr(obj, attribute)) or "–"
+
+    return shown

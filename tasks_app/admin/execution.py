@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
-from tasks_app.admin.base import Panel, ReadOnlyAdmin, json_block, link
+from tasks_app.admin.base import Panel, ReadOnlyAdmin, json_block, json_column, link, pill_column
 from tasks_app.domain.principal import Principal
 from tasks_app.models import (
     Artifact,
@@ -58,9 +58,7 @@ class ThreadAdmin(ReadOnlyAdmin):
     def owned_by(self, obj: Thread) -> str:
         return obj.owner.get_username()
 
-    @admin.display(description=gettext_lazy("metadata"))
-    def metadata_shown(self, obj: Thread) -> SafeString:
-        return json_block(obj.metadata)
+    metadata_shown = json_column("metadata", gettext_lazy("metadata"))
 
     @override
     def panels(self, principal: Principal, obj: Thread) -> list[Panel]:
@@ -86,17 +84,9 @@ class StepAdmin(OfTask):
         "error_shown",
     )  # fmt: skip
 
-    @admin.display(description=gettext_lazy("state"), ordering="status")
-    def state(self, obj: Step) -> SafeString:
-        return pill("step", obj.status)
-
-    @admin.display(description=gettext_lazy("arguments"))
-    def arguments_shown(self, obj: Step) -> SafeString:
-        return json_block(obj.arguments)
-
-    @admin.display(description=gettext_lazy("error"))
-    def error_shown(self, obj: Step) -> SafeString | str:
-        return json_block(obj.error) if obj.error else "–"
+    state = pill_column("step")
+    arguments_shown = json_column("arguments", gettext_lazy("arguments"))
+    error_shown = json_column("error", gettext_lazy("error"))
 
 
 @admin.register(Attempt)
@@ -116,9 +106,7 @@ class AttemptAdmin(OfTask):
     def step_key(self, obj: Attempt) -> str:
         return obj.step.key
 
-    @admin.display(description=gettext_lazy("error"))
-    def error_shown(self, obj: Attempt) -> SafeString:
-        return json_block(obj.error)
+    error_shown = json_column("error", gettext_lazy("error"))
 
 
 @admin.register(Slice)
@@ -170,9 +158,7 @@ class EventAdmin(OfTask):
     ordering = ("-id",)
     fields = readonly_fields = ("task_link", "seq", "type", "at", "data_shown")
 
-    @admin.display(description=gettext_lazy("data"))
-    def data_shown(self, obj: Event) -> SafeString:
-        return json_block(obj.data)
+    data_shown = json_column("data", gettext_lazy("data"))
 
 
 @admin.register(Outbox)

@@ -1,7 +1,7 @@
 """Admin pages of the ledger: effects, receipts, usage, audit. Nothing here changes anything."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -10,10 +10,21 @@ from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
 from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
-from tasks_app.admin.base import ReadOnlyAdmin, json_block, link, no_rows
+from tasks_app.admin.base import (
+    Column,
+    ReadOnlyAdmin,
+    json_block,
+    json_column,
+    link,
+    no_rows,
+    pill_column,
+)
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Task
-from tasks_app.templatetags.dashboard import money, pill, short
+from tasks_app.templatetags.dashboard import money, short
+
+if TYPE_CHECKING:
+    from django.utils.functional import _StrPromise
 
 
 class LedgerAdmin(ReadOnlyAdmin):
@@ -50,21 +61,10 @@ class EffectAdmin(LedgerAdmin):
         "error_shown",
     )  # fmt: skip
 
-    @admin.display(description=gettext_lazy("state"), ordering="state")
-    def status(self, obj: Effect) -> SafeString:
-        return pill("effect", obj.state)
-
-    @admin.display(description=gettext_lazy("request"))
-    def request_shown(self, obj: Effect) -> SafeString:
-        return json_block(obj.request)
-
-    @admin.display(description=gettext_lazy("answer"))
-    def response_shown(self, obj: Effect) -> SafeString | str:
-        return "–" if obj.response is None else json_block(obj.response)
-
-    @admin.display(description=gettext_lazy("error"))
-    def error_shown(self, obj: Effect) -> SafeString | str:
-        return "–" if obj.error is None else json_block(obj.error)
+    status = pill_column("effect", "state")
+    request_shown = json_column("request", gettext_lazy("request"))
+    response_shown = json_column("response", gettext_lazy("answer"))
+    error_shown = json_column("error", gettext_lazy("error"))
 
 
 @admin.register(Receipt)
@@ -83,13 +83,8 @@ class ReceiptAdmin(LedgerAdmin):
     def short_id(self, obj: Receipt) -> str:
         return short(obj.pk)
 
-    @admin.display(description=gettext_lazy("items"))
-    def items_shown(self, obj: Receipt) -> SafeString:
-        return json_block(obj.items)
-
-    @admin.display(description=gettext_lazy("effects"))
-    def effects_shown(self, obj: Receipt) -> SafeString:
-        return json_block(obj.effects)
+    items_shown = json_column("items", gettext_lazy("items"))
+    effects_shown = json_column("effects", gettext_lazy("effects"))
 
 
 @admin.register(Usage)
@@ -108,6 +103,14 @@ class UsageAdmin(LedgerAdmin):
     @admin.display(description=gettext_lazy("cost"))
     def cost(self, obj: Usage) -> str:
         return money(obj.cost_micros, obj.currency)
+
+
+def _envelope_column(name: str, description: "_StrPromise") -> Column:
+    @admin.display(description=description)
+    def shown(_pages: ReadOnlyAdmin, obj: AuditEntry) -> str:
+        return str(json.loads(obj.envelope).get(name, ""))
+
+    return shown
 
 
 @admin.register(AuditEntry)
@@ -135,17 +138,9 @@ class AuditEntryAdmin(ReadOnlyAdmin):
     def heading(self, obj: AuditEntry) -> str:
         return f"{obj.stream} #{obj.seq}"
 
-    @admin.display(description=gettext_lazy("who"))
-    def actor(self, obj: AuditEntry) -> str:
-        return str(json.loads(obj.envelope).get("actor", ""))
-
-    @admin.display(description=gettext_lazy("what"))
-    def action(self, obj: AuditEntry) -> str:
-        return str(json.loads(obj.envelope).get("action", ""))
-
-    @admin.display(description=gettext_lazy("target"))
-    def target(self, obj: AuditEntry) -> str:
-        return str(json.loads(obj.envelope).get("target", ""))
+    actor = _envelope_column("actor", gettext_lazy("who"))
+    action = _envelope_column("action", gettext_lazy("what"))
+    target = _envelope_column("target", gettext_lazy("target"))
 
     @admin.display(description=gettext_lazy("envelope"))
     def envelope_shown(self, obj: AuditEntry) -> SafeString:

@@ -13,7 +13,15 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 from typing_extensions import override
 
-from tasks_app.admin.base import ActPanel, Panel, PanelAct, json_block, refusal_text
+from tasks_app.admin.base import (
+    ActPanel,
+    Panel,
+    PanelAct,
+    json_block,
+    json_column,
+    pill_column,
+    refusal_text,
+)
 from tasks_app.admin.execution import OfTask
 from tasks_app.admission import approvals
 from tasks_app.admission.session import find_principal
@@ -22,7 +30,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, SteeringCommand
 from tasks_app.queries.approvals import get_approval
 from tasks_app.templatetags import acts
-from tasks_app.templatetags.dashboard import ago, pill, pretty, visible
+from tasks_app.templatetags.dashboard import ago, pretty, visible
 
 
 @admin.register(SteeringCommand)
@@ -39,9 +47,7 @@ class SteeringCommandAdmin(OfTask):
         "reason_shown", "versions", "created_at", "applied_at", "payload_shown",
     )  # fmt: skip
 
-    @admin.display(description=gettext_lazy("state"), ordering="status")
-    def state(self, obj: SteeringCommand) -> SafeString:
-        return pill("command", obj.status)
+    state = pill_column("command")
 
     @admin.display(description=gettext_lazy("by"))
     def asked_by(self, obj: SteeringCommand) -> str:
@@ -55,9 +61,7 @@ class SteeringCommandAdmin(OfTask):
     def reason_shown(self, obj: SteeringCommand) -> SafeString:
         return visible(obj.reason)
 
-    @admin.display(description=gettext_lazy("payload"))
-    def payload_shown(self, obj: SteeringCommand) -> SafeString:
-        return json_block(obj.payload)
+    payload_shown = json_column("payload", gettext_lazy("payload"))
 
 
 @admin.register(Approval)
@@ -79,9 +83,7 @@ class ApprovalAdmin(OfTask):
     def heading(self, obj: Approval) -> str:
         return _("Approval of %(tool)s") % {"tool": obj.tool}
 
-    @admin.display(description=gettext_lazy("state"), ordering="status")
-    def state(self, obj: Approval) -> SafeString:
-        return pill("approval", obj.status)
+    state = pill_column("approval")
 
     @admin.display(description=gettext_lazy("asked for by"))
     def asked_by(self, obj: Approval) -> str:

@@ -21,7 +21,7 @@ from tasks_app.admin.base import (
     Panel,
     PanelAct,
     ReadOnlyAdmin,
-    json_block,
+    json_column,
     refusal_text,
 )
 from tasks_app.admin.panels import task_panels
@@ -103,17 +103,9 @@ class TaskAdmin(ReadOnlyAdmin):
     def workflow_and_version(self, obj: Task) -> str:
         return f"{obj.workflow} v{obj.workflow_version}"
 
-    @admin.display(description=gettext_lazy("goal"))
-    def goal_shown(self, obj: Task) -> SafeString:
-        return json_block(obj.goal)
-
-    @admin.display(description=gettext_lazy("result"))
-    def result_shown(self, obj: Task) -> SafeString | str:
-        return "–" if obj.result is None else json_block(obj.result)
-
-    @admin.display(description=gettext_lazy("error"))
-    def error_shown(self, obj: Task) -> SafeString | str:
-        return json_block(obj.error) if obj.error else "–"
+    goal_shown = json_column("goal", gettext_lazy("goal"))
+    result_shown = json_column("result", gettext_lazy("result"))
+    error_shown = json_column("error", gettext_lazy("error"))
 
     # --- panels ---------------------------------------------------------------------------
     @override
