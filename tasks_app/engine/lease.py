@@ -26,6 +26,10 @@ from tasks_app.events.catalogue import EventType
 
 logger = logging.getLogger(__name__)
 
+# A claim is made only while the process's lock was seen held so recently: a restart of the database
+# ends the session that holds it, and an idle keeper would not notice.
+SEEN_SECONDS = 0.5
+
 
 @dataclass(slots=True)
 class ClaimedTask:
@@ -98,6 +102,8 @@ class Keeper:
         self._lease: Lease | None = None
         self._wake = threading.Event()
         self._locked = threading.Event()
+        self._holds = False
+        self._seen_at = 0.0
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
         self._thread.start()
@@ -108,6 +114,9 @@ class Keeper:
 
     def wait_locked(self) -> None:
         """Wait until the process's lock is held, so that a claim is never taken for dead."""
+        if time.monotonic() - self._seen_at > SEEN_SECONDS:
+            self._locked.clear()
+            self._wake.set()
         if not self._locked.wait(conf.runtime().lease_seconds):
             raise DatabaseError("the lease keeper cannot reach the database")
 
@@ -143,14 +152,24 @@ class Keeper:
             # The lease runs out by itself unless a later try succeeds; the slice sees the deadline.
             logger.warning("lease.renewal_failed", extra={"error": str(error)})
             self._locked.clear()
+            self._holds = False
             connection.close()
+            # Forget who asked: while the database is away this must not become a busy loop.
+            self._wake.clear()
             self._wake.wait(min(1.0, conf.runtime().heartbeat_seconds))
 
     def _hold_lock(self) -> None:
-        if self._locked.is_set() and connection.connection is not None:
+        """Take the lock, or see that the session that took it still lives."""
+        if self._locked.is_set():
             return
+        is_held = self._holds and connection.connection is not None
         with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_lock(%s)", [self.lock_key])
+            if is_held:
+                cursor.execute("SELECT 1")
+            else:
+                cursor.execute("SELECT pg_advisory_lock(%s)", [self.lock_key])
+        self._holds = True
+        self._seen_at = time.monotonic()
         self._locked.set()
 
     def _renew(self, lease: Lease) -> None:
@@ -163,6 +182,7 @@ class Keeper:
                 sql.RENEW, {"task_id": task.id, "fence": task.fence, "lease_seconds": seconds}
             )
             row = cursor.fetchone()
+        self._seen_at = asked_at
         if row is None:
             lease.lost = True
             return
