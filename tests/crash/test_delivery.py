@@ -82,7 +82,7 @@ def test_hung_redis_delays_nobody_who_asks(bed: Bed, broker: EmbeddedRedis) -> N
         late = bed.submit(bed.effect("act"))
         assert time.monotonic() - began < 3
         assert bed.task(late).status == "queued"
-        assert Outbox.objects.for_tenant(bed.tenant.id).get(task_id=late).sent_at is None
+        assert Outbox.objects.for_tenant(bed.tenant.id).filter(task_id=late).exists()
         bed.sync.release("step.before", running)
         bed.check_completed(running, effects=1)
     finally:

@@ -43,6 +43,17 @@ def has_lease(task_id: UUID) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+def end_session_of_keeper() -> None:
+    """End the session that holds this process's lock, as a restart of the server does."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND (classid::bigint << 32 | objid::bigint) = %s",
+            [lease.keeper().lock_key],
+        )
+        assert cursor.fetchall() == [(True,)]
+
+
 def test_eight_claims_of_one_task(engine: Engine, sync: SyncDir) -> None:
     """One message delivered eight times at once: one lease, seven times nothing (P8)."""
     task_id = engine.submit({"op": "say"})
@@ -155,6 +166,18 @@ def test_keeper_that_ended_is_replaced_before_the_next_claim(
     assert engine.task(task_id).fence == 1
 
 
+def test_claim_after_a_restart_of_the_database_is_not_taken_for_dead(
+    engine: Engine, quiet_keeper: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle keeper does not notice that its session ended; the next claim makes it look (E46)."""
+    monkeypatch.setattr(lease, "SEEN_SECONDS", 0.0)
+    task_id = engine.submit({"op": "say"})
+    end_session_of_keeper()
+    assert lease.claim(task_id) is not None
+    assert recovery.recover_lost() == 0
+    assert engine.task(task_id).fence == 1
+
+
 def test_keeper_finds_back_when_its_session_is_ended(
     engine: Engine, settings: Settings, sync: SyncDir
 ) -> None:
@@ -164,13 +187,7 @@ def test_keeper_finds_back_when_its_session_is_ended(
     held = lease.claim(task_id)
     assert held is not None
     sync.wait_hit("lease.before_renew", task_id)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
-            " AND (classid::bigint << 32 | objid::bigint) = %s",
-            [lease.keeper().lock_key],
-        )
-        assert cursor.fetchall() == [(True,)]
+    end_session_of_keeper()
     expire(task_id)
     assert wait_until(lambda: has_lease(task_id), seconds=10)
     assert recovery.recover_lost() == 0
