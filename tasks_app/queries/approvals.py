@@ -13,6 +13,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, ApprovalDecision
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
 from tasks_app.queries.people import Person, person
+from tasks_app.queries.rows import row_of
 
 PENDING = "pending"
 
@@ -94,7 +95,7 @@ def get_approval(principal: Principal, approval_id: UUID) -> ApprovalRow:
     return _row(
         row,
         tuple(
-            DecisionRow(d.decision, person(d.approver), d.reason, d.via, d.at)
+            row_of(DecisionRow, d, by=person(d.approver))
             for d in decisions.select_related("approver").order_by("at")
         ),
     )
@@ -131,22 +132,9 @@ def _decidable(rows: QuerySet[Approval], principal: Principal) -> QuerySet[Appro
 
 
 def _row(row: Approval, decisions: tuple[DecisionRow, ...] = ()) -> ApprovalRow:
-    return ApprovalRow(
-        id=row.id,
-        version=row.version,
-        status=row.status,
-        tool=row.tool,
-        arguments=row.arguments,
-        args_sha256=row.args_sha256,
-        display=row.display,
-        plan_version=row.plan_version,
-        policy_version=row.policy_version,
-        on_timeout=row.on_timeout,
-        required=row.required,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        decided_at=row.decided_at,
-        task_id=row.task_id,
+    return row_of(
+        ApprovalRow,
+        row,
         task_title=row.task.title,
         task_status=row.task.status,
         workflow=row.task.workflow,

@@ -8,6 +8,7 @@ from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Artifact
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -60,15 +61,4 @@ def get_artifact(principal: Principal, artifact_id: UUID) -> ArtifactRow:
 
 
 def _row(row: Artifact) -> ArtifactRow:
-    return ArtifactRow(
-        id=row.id,
-        tenant_id=row.tenant_id,
-        task_id=row.task_id,
-        name=row.name,
-        step_key=row.step_key,
-        media_type=row.media_type,
-        size_bytes=row.size_bytes,
-        sha256=row.sha256,
-        presented=row.presented,
-        created_at=row.created_at,
-    )
+    return row_of(ArtifactRow, row)

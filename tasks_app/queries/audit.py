@@ -12,6 +12,7 @@ from ledger_app import queries as ledger
 from ledger_app.models import AuditStream
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -71,9 +72,9 @@ def _names(actors: set[str]) -> dict[str, str]:
 
 def _row(row: ledger.AuditRow) -> AuditRow:
     envelope = json.loads(row.envelope)
-    return AuditRow(
-        seq=row.seq,
-        at=row.at,
+    return row_of(
+        AuditRow,
+        row,
         actor=envelope["actor"],
         who=envelope["actor"],
         via=envelope.get("via") or "",
@@ -83,5 +84,4 @@ def _row(row: ledger.AuditRow) -> AuditRow:
         old_version=envelope.get("old_version"),
         new_version=envelope.get("new_version"),
         details=json.loads(row.details) if row.details else None,
-        hash=row.hash,
     )

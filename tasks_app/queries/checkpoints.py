@@ -12,6 +12,7 @@ from django.db.models import QuerySet
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Checkpoint
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -72,17 +73,7 @@ def list_checkpoint_times(principal: Principal, task_id: UUID) -> list[datetime]
 
 def checkpoint_row(row: Checkpoint) -> CheckpointRow:
     """Return a stored checkpoint as others see it."""
-    return CheckpointRow(
-        seq=row.seq,
-        schema_version=row.schema_version,
-        plan_version=row.plan_version,
-        next_step=row.next_step,
-        reason=row.reason,
-        fence=row.fence,
-        sha256=row.sha256,
-        text=row.document,
-        created_at=row.created_at,
-    )
+    return row_of(CheckpointRow, row, text=row.document)
 
 
 def _rows(principal: Principal, task_id: UUID) -> QuerySet[Checkpoint]:

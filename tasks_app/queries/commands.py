@@ -12,6 +12,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.models import SteeringCommand
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
 from tasks_app.queries.people import Person, person
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -56,20 +57,4 @@ def _rows(principal: Principal, task_id: UUID) -> QuerySet[SteeringCommand]:
 
 
 def _row(row: SteeringCommand) -> CommandRow:
-    return CommandRow(
-        command_id=row.command_id,
-        task_id=row.task_id,
-        seq=row.seq,
-        type=row.type,
-        payload=row.payload,
-        reason=row.reason,
-        requested_by=person(row.requested_by),
-        source=row.source,
-        status=row.status,
-        rejection=row.rejection,
-        expected_version=row.expected_version,
-        old_version=row.old_version,
-        new_version=row.new_version,
-        created_at=row.created_at,
-        applied_at=row.applied_at,
-    )
+    return row_of(CommandRow, row, requested_by=person(row.requested_by))

@@ -9,6 +9,7 @@ from uuid import UUID
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Event
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -57,4 +58,4 @@ def list_newest_events(
 
 
 def _row(row: Event) -> EventRow:
-    return EventRow(row.seq, row.type, row.data, row.at)
+    return row_of(EventRow, row)

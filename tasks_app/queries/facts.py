@@ -10,6 +10,7 @@ from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Task
 from tasks_app.queries.commands import CommandRow, list_newest_commands
+from tasks_app.queries.rows import row_of
 
 _COLUMNS = (
     "tenant_id", "agent__name", "source", "fence", "lease_expires_at", "next_wake_at",
@@ -42,14 +43,10 @@ def get_facts(principal: Principal, task_id: UUID) -> TaskFacts:
     task = rows.select_related("agent").only(*_COLUMNS).first()
     if task is None:
         raise NotFoundError("Not found.")
-    return TaskFacts(
+    return row_of(
+        TaskFacts,
+        task,
         agent=task.agent.name,
-        source=task.source,
-        fence=task.fence,
-        lease_expires_at=task.lease_expires_at,
-        next_wake_at=task.next_wake_at,
         recoveries_in_a_row=task.recoveries,
-        checkpoint_policy=task.checkpoint_policy,
-        approval_policy=task.approval_policy,
         last_command=next(iter(list_newest_commands(principal, task_id, limit=1)), None),
     )

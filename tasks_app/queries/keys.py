@@ -8,6 +8,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.models import ApiKey
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
 from tasks_app.queries.people import person
+from tasks_app.queries.rows import row_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,11 @@ def list_keys(
 
 def _row(row: ApiKey) -> KeyRow:
     agent = row.owner_agent
-    return KeyRow(
-        id=row.id,
-        key_id=row.key_id,
-        name=row.name,
+    return row_of(
+        KeyRow,
+        row,
         owner=agent.name if agent is not None else person(row.owner_user).name,
         scopes=tuple(row.scopes),
         allowed_cidrs=tuple(row.allowed_cidrs),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        last_used_at=row.last_used_at,
-        revoked_at=row.revoked_at,
         replaces=row.replaces_id,
     )

@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Attempt, Slice
+from tasks_app.queries.rows import row_of
 
 _NEWEST = 50
 
@@ -46,19 +47,10 @@ class AttemptRow:
 def list_slices(principal: Principal, task_id: UUID) -> list[SliceRow]:
     """Return the newest slices of a task."""
     rows = Slice.objects.visible_to(principal).filter(task_id=task_id).order_by("-fence")
-    return [
-        SliceRow(
-            row.fence, row.worker, row.recovered, row.outcome, row.steps, row.started_at,
-            row.ended_at,
-        )
-        for row in rows[:_NEWEST]
-    ]  # fmt: skip
+    return [row_of(SliceRow, row) for row in rows[:_NEWEST]]
 
 
 def list_attempts(principal: Principal, task_id: UUID) -> list[AttemptRow]:
     """Return the newest tries that did not succeed."""
     rows = Attempt.objects.visible_to(principal).filter(task_id=task_id).select_related("step")
-    return [
-        AttemptRow(row.step.key, row.number, row.fence, row.error, row.ended_at, row.retry_at)
-        for row in rows.order_by("-id")[:_NEWEST]
-    ]
+    return [row_of(AttemptRow, row, step=row.step.key) for row in rows.order_by("-id")[:_NEWEST]]

@@ -28,6 +28,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import OUTSIDE, TaskStatus
 from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.queries.people import Person, person
+from tasks_app.queries.rows import row_of
 
 WAITING = "waiting"
 
@@ -194,41 +195,22 @@ def _rows(principal: Principal) -> QuerySet[Task]:
 def _snapshot(row: Any) -> TaskSnapshot:
     status = TaskStatus(row.status)
     approval = _approval(row.open_approvals)
-    return TaskSnapshot(
-        tenant_id=row.tenant_id,
+    return row_of(
+        TaskSnapshot,
+        row,
         task_id=row.id,
-        workflow=row.workflow,
-        workflow_version=row.workflow_version,
-        title=row.title,
         status=status,
         outside_status=OUTSIDE[status],
         status_message=_message(row, status, approval),
-        state_version=row.state_version,
         seq=row.event_seq,
-        plan_version=row.plan_version,
-        goal=row.goal,
-        priority=row.priority,
         progress=progress_of(status, row.progress_done, row.progress_total),
-        progress_done=row.progress_done,
-        progress_total=row.progress_total,
-        phase=row.phase,
         last_checkpoint=_checkpoint(row),
         lease=_lease(row),
         recoveries=row.recoveries_total,
         cancel_requested=row.cancel_requested_at is not None,
         open_approval=approval,
         open_question=_question(row.open_questions),
-        pending_commands=row.pending_commands,
-        error=row.error,
-        result=row.result,
-        stop_reason=row.stop_reason,
-        steps_done=row.steps_done,
         initiator=person(row.initiator),
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        deadline_at=row.deadline_at,
     )
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Step
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
 
 
@@ -78,22 +79,7 @@ def list_plan(principal: Principal, task_id: UUID, *, with_retired: bool = False
 
 
 def _row(step: Step, items_total: int | None = None) -> StepRow:
-    return StepRow(
-        key=step.key,
-        position=step.position,
-        kind=step.kind,
-        method=step.method,
-        status=step.status,
-        attempts=step.attempts,
-        items_done=step.next_item,
-        items_failed=step.items_failed,
-        items_total=items_total,
-        plan_version=step.plan_version,
-        retired_in=step.retired_in,
-        error=step.error,
-        started_at=step.started_at,
-        finished_at=step.finished_at,
-    )
+    return row_of(StepRow, step, items_done=step.next_item, items_total=items_total)
 
 
 def _items_total(step: Step, counts: Mapping[str, int | None]) -> int | None:

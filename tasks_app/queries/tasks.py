@@ -13,6 +13,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Task
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.rows import row_of
 from tasks_app.queries.snapshot import progress_of
 
 _ID_PREFIX = re.compile(r"[0-9a-f]{4,32}")
@@ -114,19 +115,10 @@ def _narrowed(rows: Any, filters: TaskFilters) -> Any:
 
 
 def _row(task: Task) -> TaskRow:
-    return TaskRow(
-        id=task.pk,
-        title=task.title,
-        workflow=task.workflow,
-        status=task.status,
+    return row_of(
+        TaskRow,
+        task,
         cancelling=is_cancelling(task),
-        state_version=task.state_version,
-        priority=task.priority,
-        phase=task.phase,
         progress=progress_of(TaskStatus(task.status), task.progress_done, task.progress_total),
-        progress_done=task.progress_done,
-        progress_total=task.progress_total,
         initiator=task.initiator.get_username(),
-        created_at=task.created_at,
-        updated_at=task.updated_at,
     )
