@@ -7,13 +7,14 @@ superuser without a membership sees nothing of a tenant. Django's own permission
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 else:
     ModelAdmin = admin.ModelAdmin
 
+# Hands the values of a posted form to admission: who acts, on what, the values.
+Act = Callable[[Principal, UUID, dict[str, str]], None]
 # A field of a page that is not a column of the model.
 Column = Callable[[Any, Any], SafeString | str]
 
@@ -153,6 +156,21 @@ class ReadOnlyAdmin(ModelAdmin):
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     # --- acting ---------------------------------------------------------------------------
+    def acted(self, request: HttpRequest, pk: UUID, act: Act, done: str) -> HttpResponse:
+        """Hand to admission what the act panel posted, and say what became of it."""
+        obj = self.get_object(request, str(pk))
+        principal = find_principal(request)
+        if obj is None or principal is None:
+            raise Http404
+        posted = request.POST.dict()
+        try:
+            act(principal, obj.pk, posted)
+        except RuntimeFault as fault:
+            messages.error(request, refusal_text(fault, posted.get("expected_version", "")))
+        else:
+            self.told(request, obj, done)
+        return self.back(obj)
+
     def told(self, request: HttpRequest, obj: Any, text: str) -> None:
         """Say that an act was accepted, and put it into the row's History."""
         messages.success(request, text)
@@ -183,6 +201,11 @@ def refusal_text(fault: RuntimeFault, sent_version: object = "") -> str:
         return text % {"old": sent_version, "new": fault.fields.get("currentVersion", "?")}
     details = "; ".join(p.detail for p in getattr(fault, "errors", ()))
     return _("Nothing was changed: %(why)s") % {"why": details or fault.message}
+
+
+def read_whole(text: str) -> int | None:
+    """Return a whole number, or None when it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def link(model: str, pk: object, text: object) -> SafeString:

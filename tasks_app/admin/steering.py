@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from django.contrib import admin, messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html_join
@@ -20,12 +20,10 @@ from tasks_app.admin.base import (
     json_block,
     json_column,
     pill_column,
-    refusal_text,
+    read_whole,
 )
 from tasks_app.admin.execution import OfTask
 from tasks_app.admission import approvals
-from tasks_app.admission.session import find_principal
-from tasks_app.domain.errors import RuntimeFault
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, SteeringCommand
 from tasks_app.queries.approvals import get_approval
@@ -151,28 +149,19 @@ class ApprovalAdmin(OfTask):
     @method_decorator(require_POST)
     def act(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         """Submit one decision from the act panel."""
-        approval = self.get_object(request, str(approval_id))
-        principal = find_principal(request)
-        if approval is None or principal is None:
-            raise Http404
-        try:
-            _decide(principal, approval.pk, request.POST.dict())
-        except RuntimeFault as fault:
-            messages.error(request, refusal_text(fault))
-        else:
-            approved = request.POST.get("decision") == "approve"
-            self.told(request, approval, _("Approved.") if approved else _("Denied."))
-        return self.back(approval)
+        approved = request.POST.get("decision") == "approve"
+        return self.acted(
+            request, approval_id, _decide, _("Approved.") if approved else _("Denied.")
+        )
 
 
 def _decide(principal: Principal, approval_id: UUID, posted: dict[str, str]) -> None:
-    version = posted.get("version", "")
     approvals.decide_approval(
         principal,
         approval_id=approval_id,
         decision=posted.get("decision", ""),
         args_sha256=posted.get("args_sha256", ""),
-        expected_version=int(version) if version.isascii() and version.isdigit() else None,
+        expected_version=read_whole(posted.get("version", "")),
         reason=posted.get("reason", ""),
         source="admin",
     )

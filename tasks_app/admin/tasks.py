@@ -4,9 +4,9 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.decorators import method_decorator
@@ -22,6 +22,7 @@ from tasks_app.admin.base import (
     PanelAct,
     ReadOnlyAdmin,
     json_column,
+    read_whole,
     refusal_text,
 )
 from tasks_app.admin.panels import task_panels
@@ -133,20 +134,9 @@ class TaskAdmin(ReadOnlyAdmin):
     @method_decorator(require_POST)
     def act(self, request: HttpRequest, task_id: UUID) -> HttpResponse:
         """Submit one command from the act panel."""
-        task = self.get_object(request, str(task_id))
-        principal = find_principal(request)
-        if task is None or principal is None:
-            raise Http404
-        try:
-            _submit(principal, task.pk, request.POST.dict())
-        except RuntimeFault as fault:
-            sent = request.POST.get("expected_version", "")
-            messages.error(request, refusal_text(fault, sent))
-        else:
-            word = words.COMMANDS.get(request.POST.get("type", ""), "")
-            text = _("%(command)s accepted. It takes effect at the next safe point.")
-            self.told(request, task, text % {"command": word})
-        return self.back(task)
+        word = words.COMMANDS.get(request.POST.get("type", ""), "")
+        text = _("%(command)s accepted. It takes effect at the next safe point.")
+        return self.acted(request, task_id, _submit, text % {"command": word})
 
     # --- acting on many -------------------------------------------------------------------
     @admin.action(description=gettext_lazy("Pause tasks…"))
@@ -216,14 +206,13 @@ class TaskAdmin(ReadOnlyAdmin):
 
 def _submit(principal: Principal, task_id: UUID, posted: dict[str, str]) -> None:
     """Hand one command to admission, which decides everything."""
-    version = posted.get("expected_version", "")
     commands.submit_command(
         principal,
         task_id=task_id,
         command_id=_read_key(posted.get("idempotency_key", "")),
         type=posted.get("type", ""),
         payload=_payload(posted),
-        expected_version=int(version) if version.isascii() and version.isdigit() else None,
+        expected_version=read_whole(posted.get("expected_version", "")),
         reason=posted.get("reason", ""),
         source="admin",
     )
@@ -240,7 +229,8 @@ def _payload(posted: dict[str, str]) -> dict[str, Any]:
     match posted.get("type"):
         case "set_priority":
             text = posted.get("priority", "")
-            return {"priority": int(text) if text.isascii() and text.isdigit() else text}
+            priority = read_whole(text)
+            return {"priority": text if priority is None else priority}
         case "adjust_goal":
             return _read_patch(posted.get("patch", ""))
         case "provide_input":

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from tasks_app.admission.tasks import admit_task
 from tasks_app.dashboard import forms
 from tasks_app.dashboard.access import needs
-from tasks_app.dashboard.steering import http_status, read_whole
+from tasks_app.dashboard.posting import http_status, read_whole
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,

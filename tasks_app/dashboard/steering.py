@@ -20,14 +20,12 @@ from django.views.decorators.http import require_http_methods
 from tasks_app.admission import commands
 from tasks_app.dashboard import forms
 from tasks_app.dashboard.access import is_htmx, needs
+from tasks_app.dashboard.posting import errors_by_field, http_status, read_uuid, read_whole
 from tasks_app.dashboard.taskpage import Head, get_head, list_acts, task_context
 from tasks_app.domain.errors import (
-    FieldProblem,
     InvalidInputError,
-    NotAllowedError,
     NotFoundError,
     RuntimeFault,
-    TenantSuspendedError,
     VersionConflictError,
 )
 from tasks_app.domain.principal import Principal
@@ -231,21 +229,6 @@ def conflict_of(posted: QueryDict, head: Head, fault: VersionConflictError) -> C
     )
 
 
-def http_status(fault: RuntimeFault) -> int:
-    """Return the status with which a page shows a refusal."""
-    match fault:
-        case InvalidInputError():
-            return 422
-        case NotAllowedError() | TenantSuspendedError():
-            return 403
-        case _ if fault.code == "approval_self":
-            return 403
-        case _ if fault.code == "version_required":
-            return 428
-        case _:
-            return 409
-
-
 def _accepted_text() -> str:
     return _("Accepted. It takes effect at the next safe point.")
 
@@ -272,7 +255,7 @@ def _kept(posted: QueryDict, head: Head, fault: RuntimeFault) -> SteerForm:
         priority=posted.get("priority", ""),
         type=posted.get("type", ""),
         fields=forms.build_fields(schema, forms.read_goal(schema, posted).goal, problems),
-        errors=_errors(problems),
+        errors=errors_by_field(problems),
     )
 
 
@@ -288,10 +271,6 @@ def _adopted(posted: QueryDict, head: Head) -> SteerForm:
         type=posted.get("was", ""),
         fields=forms.build_fields(schema, forms.read_goal(schema, posted).goal),
     )
-
-
-def _errors(problems: tuple[FieldProblem, ...]) -> dict[str, str]:
-    return {problem.pointer.rsplit("/", 1)[-1]: problem.detail for problem in problems}
 
 
 def _question_schema(head: Head) -> Mapping[str, Any]:
@@ -334,7 +313,7 @@ def _goal_again(
         reason=posted.get("reason", ""),
         problem="" if conflict or fault is None else fault.message,
         problems=forms.show_problems(fields, problems),
-        errors=_errors(problems),
+        errors=errors_by_field(problems),
     )
     context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form}
     context["base"] = posted.get("base", "") or _signed_goal(head, schema)
@@ -347,16 +326,3 @@ def _goal_again(
 def _signed_goal(head: Head, schema: Mapping[str, Any]) -> str:
     shown = forms.goal_as_shown(schema, head.snap.goal)
     return signing.dumps(shown, salt=_GOAL_SALT, compress=True)
-
-
-def read_uuid(text: str) -> UUID:
-    """Return the form's own key; a damaged one is refused."""
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidInputError(_("The form is damaged. Load the page again.")) from None
-
-
-def read_whole(text: str) -> int | None:
-    """Return a whole number, or None when it is none."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

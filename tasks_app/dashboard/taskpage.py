@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from tasks_app import conf
 from tasks_app.dashboard import gantt
+from tasks_app.dashboard.posting import read_whole
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.policy.capabilities import allows
@@ -123,7 +124,7 @@ def task_context(
 ) -> dict[str, Any]:
     """Return everything that the task page or its live fragment shows."""
     head = get_head(principal, task_id)
-    before = _whole(query.get("before"))
+    before = read_whole(query.get("before", ""))
     live = {"tab": tab} | ({"before": str(before)} if before else {})
     return {
         "head": head,
@@ -300,7 +301,3 @@ _BODIES: dict[str, Callable[[Principal, Head, int | None], dict[str, Any]]] = {
     "events": _events,
     "audit": _audit,
 }
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
