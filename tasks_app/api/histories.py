@@ -1,12 +1,13 @@
 """What one task left behind: steps, checkpoints, effects, artifacts, journal, audit."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tasks_app.api.base import PageQuery
+from tasks_app.api.base import Input, PageQuery
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import JournalQuery
 from tasks_app.api.records import (
@@ -32,11 +33,15 @@ from tasks_app.queries.events import list_events
 from tasks_app.queries.steps import list_steps
 
 
-class StepListView(TaskObjectView):
-    """The plan's steps."""
+class HistoryView(TaskObjectView):
+    """One list of what a task left behind."""
 
-    capabilities: ClassVar = {"GET": "tasks:read"}
-    query_models: ClassVar = {"GET": PageQuery}
+    capabilities: ClassVar[Mapping[str, str | tuple[str, ...]]] = {"GET": "tasks:read"}
+    query_models: ClassVar[Mapping[str, type[Input]]] = {"GET": PageQuery}
+
+
+class StepListView(HistoryView):
+    """The plan's steps."""
 
     @documented(
         "listSteps", "List a task's steps", capability="tasks:read", query=PageQuery,
@@ -47,11 +52,8 @@ class StepListView(TaskObjectView):
         return self.page(StepOut, list_steps, task_id)
 
 
-class CheckpointListView(TaskObjectView):
+class CheckpointListView(HistoryView):
     """From where the task can be continued."""
-
-    capabilities: ClassVar = {"GET": "tasks:read"}
-    query_models: ClassVar = {"GET": PageQuery}
 
     @documented(
         "listCheckpoints", "List a task's checkpoints", capability="tasks:read", query=PageQuery,
@@ -62,11 +64,10 @@ class CheckpointListView(TaskObjectView):
         return self.page(CheckpointOut, list_checkpoints, task_id)
 
 
-class EffectListView(TaskObjectView):
+class EffectListView(HistoryView):
     """What the task did outside."""
 
     capabilities: ClassVar = {"GET": "ledger:read"}
-    query_models: ClassVar = {"GET": PageQuery}
 
     @documented(
         "listEffects", "List a task's effects", capability="ledger:read", query=PageQuery,
@@ -77,11 +78,10 @@ class EffectListView(TaskObjectView):
         return self.page(EffectOut, list_effects, task_id)
 
 
-class ArtifactListView(TaskObjectView):
+class ArtifactListView(HistoryView):
     """What the task produced."""
 
     capabilities: ClassVar = {"GET": "artifacts:read"}
-    query_models: ClassVar = {"GET": PageQuery}
 
     @documented(
         "listArtifacts", "List a task's artifacts", capability="artifacts:read", query=PageQuery,
@@ -92,7 +92,7 @@ class ArtifactListView(TaskObjectView):
         return self.page(ArtifactOut, list_artifacts, task_id)
 
 
-class JournalView(TaskObjectView):
+class JournalView(HistoryView):
     """What happened, in order."""
 
     capabilities: ClassVar = {"GET": "tasks:read"}
@@ -108,11 +108,8 @@ class JournalView(TaskObjectView):
         return self.page(EventOut, list_events, task_id, after=after)
 
 
-class AuditView(TaskObjectView):
+class AuditView(HistoryView):
     """Who decided what about the task, hash-linked."""
-
-    capabilities: ClassVar = {"GET": "tasks:read"}
-    query_models: ClassVar = {"GET": PageQuery}
 
     @documented(
         "listAudit", "Read a task's audit stream", capability="tasks:read", query=PageQuery,
