@@ -5,6 +5,7 @@ advisory lock by which the process is known to live (E46) and renews the lease o
 process executes. A step that blocks for minutes keeps its lease; a step never holds the keeper.
 """
 
+import json
 import logging
 import os
 import secrets
@@ -16,7 +17,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import DatabaseError, close_old_connections, connection, transaction
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    transaction,
+)
 
 from ledger_app.services import audit
 from tasks_app import conf, syncpoints
@@ -29,6 +37,8 @@ logger = logging.getLogger(__name__)
 # A claim is made only while the process's lock was seen held so recently: a restart of the database
 # ends the session that holds it, and an idle keeper would not notice.
 SEEN_SECONDS = 0.5
+# How long a claim waits for somebody who holds the row of its task for a moment.
+LOCK_WAIT_SECONDS = 2
 
 
 @dataclass(slots=True)
@@ -148,7 +158,7 @@ class Keeper:
             lease = self._lease
             if lease is not None and not lease.lost:
                 self._renew(lease)
-        except (DatabaseError, syncpoints.SyncPointFailureError) as error:
+        except (DatabaseError, InterfaceError, syncpoints.SyncPointFailureError) as error:
             # The lease runs out by itself unless a later try succeeds; the slice sees the deadline.
             logger.warning("lease.renewal_failed", extra={"error": str(error)})
             self._locked.clear()
@@ -212,12 +222,35 @@ def stop_keeper() -> None:
 def claim(preferred: UUID | None) -> Lease | None:
     """Take the fairest due task, or return None when nothing is due.
 
-    Transaction: its own. Locks: the task row, skipping locked ones; then the audit stream.
+    Transaction: its own. Locks: the task row, skipping locked ones; then the audit stream. When
+    only a passing lock, such as a person's command, hid the preferred task, it is waited for.
     """
     holder = keeper()
     holder.wait_locked()
-    seconds = conf.runtime().lease_seconds
     syncpoints.reach("claim.before", preferred)
+    lease = _claim(holder, preferred)
+    if lease is None and preferred is not None and _is_due_after_lock(preferred):
+        lease = _claim(holder, preferred)
+    if lease is not None:
+        holder.keep(lease)
+        syncpoints.reach("claim.after", lease.task.id, lease.task.fence)
+    return lease
+
+
+def _is_due_after_lock(task_id: UUID) -> bool:
+    """Wait for whoever holds the row, at most a moment, and tell whether the task is due then."""
+    try:
+        with transaction.atomic(durable=True), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+            cursor.execute(sql.DUE_AFTER_LOCK, [task_id])
+            return cursor.fetchone() is not None
+    except OperationalError:
+        # Still locked: the owed message comes again.
+        return False
+
+
+def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
+    seconds = conf.runtime().lease_seconds
     asked_at = time.monotonic()
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute(
@@ -253,16 +286,13 @@ def claim(preferred: UUID | None) -> Lease | None:
             "",
             task.state_version,
         )
-    lease = Lease(
+    return Lease(
         task=task,
         slice_id=slice_id,
         recovered=source == "recovering",
         deadline=asked_at + seconds,
         command_seq=task.command_seq,
     )
-    holder.keep(lease)
-    syncpoints.reach("claim.after", task.id, task.fence)
-    return lease
 
 
 def release(lease: Lease) -> None:
@@ -284,7 +314,7 @@ def abandon(lease: Lease) -> None:
                 " WHERE id = %s AND fence = %s AND status IN ('working', 'pausing')",
                 [lease.task.id, lease.task.fence],
             )
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         logger.warning("lease.not_abandoned", extra={"error": str(error)})
 
 
@@ -297,8 +327,6 @@ def database_now() -> datetime:
 
 
 def _parsed(row: tuple[Any, ...]) -> list[Any]:
-    import json
-
     json_columns = {"goal", "plan_result", "checkpoint_policy", "approval_policy"}
     return [
         json.loads(value) if column in json_columns and isinstance(value, str) else value

@@ -91,6 +91,9 @@ SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id
 FROM claimed c JOIN before b USING (id), slice
 """
 
+# Waits for the row's lock, then looks whether the task is due (it locks, so it sees the newest row).
+DUE_AFTER_LOCK = f"SELECT t.id FROM tasks_app_task t WHERE t.id = %s AND {_DUE} FOR UPDATE OF t"
+
 # One statement for the lease of one process; the lock comes before the time is read.
 RENEW = """
 WITH mine AS (

@@ -10,7 +10,7 @@ from pytest_django import Settings
 from runtime_project.local.processes import wait_until
 from tasks_app.engine import approvals, continuation, lease, recovery
 from tasks_app.engine.lease import Lease
-from tasks_app.models import Approval, Slice
+from tasks_app.models import Approval, Slice, Task
 from tests.crash import oracles
 from tests.races.actors import Actor, together
 from tests.races.test_people import decide, waiting_for_approval
@@ -67,6 +67,22 @@ def test_eight_claims_of_one_task(engine: Engine, sync: SyncDir) -> None:
     assert engine.task(task_id).fence == 1
     assert Slice.objects.for_tenant(engine.tenant.id).count() == 1
     oracles.check_audit(engine.task(task_id))
+
+
+def test_claim_waits_for_a_command_that_holds_the_row(engine: Engine) -> None:
+    """A message that comes while a person's command holds the task is not lost to a pause."""
+    task_id = engine.submit({"op": "say"})
+    with transaction.atomic():
+        list(Task.objects.for_tenant(engine.tenant.id).select_for_update().filter(pk=task_id))
+        actor = Actor(lambda: lease.claim(task_id))
+        assert wait_until(is_somebody_waiting_for_a_lock, seconds=10)
+    assert isinstance(actor.result(), Lease)
+
+
+def is_somebody_waiting_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
 
 
 def test_eight_claims_share_five_tasks(engine: Engine) -> None:
