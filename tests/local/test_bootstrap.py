@@ -13,6 +13,9 @@ from runtime_project import bootstrap
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Environments are really made and packages installed here, with the slow real things.
+pytestmark = pytest.mark.crash
+
 
 def make_wheel(folder: Path, name: str) -> str:
     """Write a minimal wheel and return its lock line."""

@@ -22,6 +22,10 @@ READY = "Ctrl-C stops it."
 ENTRY = "import sys; from runtime_project.local import cli; sys.exit(cli.main(sys.argv[1:]))"
 
 
+# Whole stacks are started and killed here: slow, so with the other killing tests.
+pytestmark = pytest.mark.crash
+
+
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
     """One local home for all tests here: a stack must start again after each kind of end."""
