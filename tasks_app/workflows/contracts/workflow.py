@@ -249,7 +249,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             ]
         return _report(head, summary, files)
 
-    @effect(kind="keyed", title="Publishing", retry=Retry(max=3), timeout_seconds=120)
+    @effect(kind="keyed", title="Publish the report", retry=Retry(max=3), timeout_seconds=120)
     def publish_report(
         self, ctx: StepContext, report: ReviewReport, publish_to: str
     ) -> Publication:
