@@ -14,9 +14,10 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from tasks_app.dashboard.schemas import Schema, plain_schema
 from tasks_app.domain.errors import FieldProblem
+from tasks_app.policy.reserved import escaped
 
-Schema = Mapping[str, Any]
 _INPUT_TYPES = {"date": "date", "date-time": "datetime-local", "uri": "url", "email": "email"}
 _MANY_CHOICES = 6
 _LONG_TEXT = 200
@@ -152,7 +153,7 @@ def _build_object(
             part,
             values.get(key),
             errors,
-            f"{base}/{_escape(key)}",
+            f"{base}/{escaped(key)}",
             key,
             key in required,
             depth,
@@ -171,7 +172,7 @@ def _build_field(
     required: bool,
     depth: int,
 ) -> FormField:
-    part = _plain(root, raw)
+    part = plain_schema(root, raw)
     kind = _kind(part, required, depth)
     if value is None:
         value = part.get("default")
@@ -256,8 +257,8 @@ def _read_object(
     required = set(schema.get("required", ()))
     goal: dict[str, Any] = {}
     for key, raw in schema.get("properties", {}).items():
-        pointer = f"{base}/{_escape(key)}"
-        part = _plain(root, raw)
+        pointer = f"{base}/{escaped(key)}"
+        part = plain_schema(root, raw)
         kind = _kind(part, key in required, depth)
         if kind == "group":
             inner = _read_object(root, part, posted, pointer, depth + 1, problems)
@@ -300,51 +301,14 @@ def _read_number(part: Schema, text: str) -> int | float:
         raise ValueError(_("Enter a number.")) from None
 
 
-# --- schema helpers -------------------------------------------------------------------------
-def _plain(root: Schema, part: Schema) -> dict[str, Any]:
-    """Resolve `$ref` and "X or null" into the schema that the control is for."""
-    merged = dict(part)
-    for _depth in range(8):
-        if "$ref" in merged:
-            target = _resolve(root, str(merged.pop("$ref")))
-            merged = {**target, **merged}
-        elif len(merged.get("allOf", ())) == 1:
-            merged = {**merged.pop("allOf")[0], **merged}
-        elif "anyOf" in merged:
-            options = [o for o in merged["anyOf"] if o.get("type") != "null"]
-            if len(options) != 1:
-                break
-            merged.pop("anyOf")
-            merged = {**options[0], **merged}
-        else:
-            break
-    if isinstance(merged.get("items"), Mapping):
-        merged["items"] = _plain_item(root, merged["items"])
-    return merged
-
-
-def _plain_item(root: Schema, item: Schema) -> Schema:
-    return {**_resolve(root, str(item["$ref"])), **item} if "$ref" in item else item
-
-
-def _resolve(root: Schema, reference: str) -> Mapping[str, Any]:
-    target: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        target = target.get(part, {})
-    return target if isinstance(target, Mapping) else {}
-
-
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")
-
-
+# --- pointers -----------------------------------------------------------------------------
 def _field_pointer(schema: Schema, pointer: str) -> str:
     """Return the pointer inside the goal of a field that the form shows."""
     parts = pointer.removeprefix("/goal").split("/")[1:]
     properties = schema.get("properties", {})
     if not parts or parts[0] not in properties:
         return pointer
-    part = _plain(schema, properties[parts[0]])
+    part = plain_schema(schema, properties[parts[0]])
     if _kind(part, False, 0) == "group" and len(parts) > 1:
         return f"/{parts[0]}/{parts[1]}"
     return f"/{parts[0]}"
