@@ -25,7 +25,7 @@ class Stage:
 
 
 SUITE = Stage("suite", "not crash and not browser", parallel=True)
-BROWSER = Stage("browser", "browser and not crash")
+BROWSER = Stage("browser", "browser and not crash", parallel=True)
 CRASH = Stage("crash", "crash")
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -170,5 +171,9 @@ def _local(file: Path, server: EmbeddedPostgres) -> str:
 
 def test_health_check_says_no_when_nothing_answers() -> None:
     """Exit code 1, no traceback."""
-    answer = _run([sys.executable, str(DEPLOY / "healthcheck.py")])
+    with socket.socket() as taken:
+        # Bound but not listening: nobody else gets the port and nothing answers on it.
+        taken.bind(("127.0.0.1", 0))
+        port = str(taken.getsockname()[1])
+        answer = _run([sys.executable, str(DEPLOY / "healthcheck.py"), port])
     assert (answer.returncode, answer.stderr) == (1, "")
