@@ -2,6 +2,7 @@
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
 from typing_extensions import override
 
 
@@ -10,7 +11,7 @@ class TasksAppConfig(AppConfig):
 
     name = "tasks_app"
     label = "tasks_app"
-    verbose_name = "Tasks"
+    verbose_name = _("Tasks")
 
     @override
     def ready(self) -> None:

@@ -5,7 +5,13 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
-from tasks_app.admin.base import ReadOnlyAdmin, json_column, list_column
+from tasks_app.admin.base import (
+    ReadOnlyAdmin,
+    code_column,
+    code_filter,
+    json_column,
+    list_column,
+)
 from tasks_app.domain.principal import Principal
 from tasks_app.models import AgentIdentity, ApiKey, Membership, Tenant
 
@@ -15,9 +21,9 @@ class TenantAdmin(ReadOnlyAdmin):
     """The active tenant, and no other."""
 
     capability = "members:manage"
-    list_display = ("name", "slug", "status", "created_at")
+    list_display = ("name", "slug", "standing", "created_at")
     ordering = ("name",)
-    fields = readonly_fields = ("id", "name", "slug", "status", "created_at", "settings_shown")
+    fields = readonly_fields = ("id", "name", "slug", "standing", "created_at", "settings_shown")
 
     @override
     def visible_rows(self, principal: Principal) -> QuerySet[Tenant]:
@@ -29,6 +35,7 @@ class TenantAdmin(ReadOnlyAdmin):
     def heading(self, obj: Tenant) -> str:
         return obj.name
 
+    standing = code_column("member", "status", gettext_lazy("state"))
     settings_shown = json_column("settings", gettext_lazy("settings"))
 
 
@@ -37,13 +44,13 @@ class MembershipAdmin(ReadOnlyAdmin):
     """Who holds which roles."""
 
     capability = "members:manage"
-    list_display = ("member", "roles_shown", "status", "granter", "granted_at", "expires_at")
+    list_display = ("member", "roles_shown", "standing", "granter", "granted_at", "expires_at")
     list_select_related = ("user", "granted_by")
-    list_filter = ("status",)
+    list_filter = (("status", code_filter("member")),)
     search_fields = ("user__username", "user__email")
     ordering = ("user__username",)
     fields = readonly_fields = (
-        "member", "roles_shown", "status", "granter", "granted_at", "expires_at",
+        "member", "roles_shown", "standing", "granter", "granted_at", "expires_at",
     )  # fmt: skip
 
     @override
@@ -58,7 +65,8 @@ class MembershipAdmin(ReadOnlyAdmin):
     def granter(self, obj: Membership) -> str:
         return obj.granted_by.get_username() if obj.granted_by else "–"
 
-    roles_shown = list_column("roles", gettext_lazy("roles"))
+    standing = code_column("member", "status", gettext_lazy("state"))
+    roles_shown = list_column("roles", gettext_lazy("roles"), "role")
 
 
 @admin.register(ApiKey)
@@ -94,16 +102,17 @@ class AgentIdentityAdmin(ReadOnlyAdmin):
     """Who models act as."""
 
     capability = "agents:manage"
-    list_display = ("name", "version", "status", "models_shown", "max_autonomy", "created_at")
-    list_filter = ("status",)
+    list_display = ("name", "version", "standing", "models_shown", "max_autonomy", "created_at")
+    list_filter = (("status", code_filter("member")),)
     search_fields = ("name",)
     ordering = ("name",)
     fields = readonly_fields = (
-        "id", "name", "version", "status", "models_shown", "max_autonomy", "created_at",
+        "id", "name", "version", "standing", "models_shown", "max_autonomy", "created_at",
     )  # fmt: skip
 
     @override
     def heading(self, obj: AgentIdentity) -> str:
         return obj.name
 
+    standing = code_column("member", "status", gettext_lazy("state"))
     models_shown = list_column("model_allowlist", gettext_lazy("models"))

@@ -4,7 +4,7 @@ Who sees a row is decided by the tenant membership of the staff user, as on ever
 superuser without a membership sees nothing of a tenant. Django's own permissions are not asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 from uuid import UUID
@@ -13,7 +13,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -22,9 +22,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
+from tasks_app.admin.labels import name_fields
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import RuntimeFault, VersionConflictError
 from tasks_app.domain.principal import Principal
+from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import pill, pretty
 
 if TYPE_CHECKING:
@@ -82,6 +84,10 @@ class ReadOnlyAdmin(ModelAdmin):
     show_full_result_count = False
     change_form_template = "admin/rt/change_form.html"
     list_select_related: ClassVar[Any] = False
+
+    def __init__(self, model: type[Model], admin_site: admin.AdminSite) -> None:
+        name_fields(model)
+        super().__init__(model, admin_site)
 
     # --- who sees what --------------------------------------------------------------------
     @override
@@ -218,6 +224,44 @@ def json_block(value: object) -> SafeString:
     return format_html('<pre class="rt-json" dir="auto">{}</pre>', pretty(value))
 
 
+def word_filter(word: Callable[[str], object]) -> type[admin.FieldListFilter]:
+    """Return a filter that offers a column's values by their words."""
+
+    class WordFilter(admin.AllValuesFieldListFilter):
+        @override
+        def choices(self, changelist: Any) -> Iterator[Any]:
+            for choice in super().choices(changelist):
+                value = choice["display"]
+                shown = word(value) if isinstance(value, str) and value in self.values else value
+                yield {**choice, "display": shown}
+
+        @property
+        def values(self) -> set[str]:
+            return {str(value) for value in self.lookup_choices}
+
+    return WordFilter
+
+
+def state_filter(kind: str) -> type[admin.FieldListFilter]:
+    """Return a filter that offers states by their words."""
+    return word_filter(lambda value: words.look(kind, value).word)
+
+
+def code_filter(kind: str) -> type[admin.FieldListFilter]:
+    """Return a filter that offers codes by their words."""
+    return word_filter(lambda value: words.code(kind, value))
+
+
+def code_column(kind: str, attribute: str, description: "_StrPromise") -> Column:
+    """Return a column that shows a code as its word."""
+
+    @admin.display(description=description, ordering=attribute)
+    def shown(_pages: ReadOnlyAdmin, obj: Any) -> str:
+        return words.code(kind, getattr(obj, attribute))
+
+    return shown
+
+
 def pill_column(kind: str, attribute: str = "status") -> Column:
     """Return a column that shows a state as a pill."""
 
@@ -239,11 +283,22 @@ def json_column(attribute: str, description: "_StrPromise") -> Column:
     return shown
 
 
-def list_column(attribute: str, description: "_StrPromise") -> Column:
-    """Return a column that shows the texts of a list; a dash where there are none."""
+def yes_column(attribute: str, description: "_StrPromise") -> Column:
+    """Return a column that says yes or no."""
+
+    @admin.display(description=description, ordering=attribute)
+    def shown(_pages: ReadOnlyAdmin, obj: Any) -> str:
+        return _("yes") if getattr(obj, attribute) else _("no")
+
+    return shown
+
+
+def list_column(attribute: str, description: "_StrPromise", kind: str = "") -> Column:
+    """Return a column that shows the texts of a list, or their words; a dash without any."""
 
     @admin.display(description=description)
     def shown(_pages: ReadOnlyAdmin, obj: Any) -> str:
-        return ", ".join(getattr(obj, attribute)) or "–"
+        texts = getattr(obj, attribute)
+        return ", ".join(words.code(kind, text) if kind else text for text in texts) or "–"
 
     return shown

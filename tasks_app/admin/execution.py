@@ -10,7 +10,19 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from typing_extensions import override
 
-from tasks_app.admin.base import Panel, ReadOnlyAdmin, json_block, json_column, link, pill_column
+from tasks_app.admin.base import (
+    Panel,
+    ReadOnlyAdmin,
+    code_column,
+    code_filter,
+    json_block,
+    json_column,
+    link,
+    pill_column,
+    state_filter,
+    word_filter,
+    yes_column,
+)
 from tasks_app.domain.principal import Principal
 from tasks_app.models import (
     Artifact,
@@ -24,7 +36,8 @@ from tasks_app.models import (
     Thread,
 )
 from tasks_app.queries.checkpoints import checkpoint_row
-from tasks_app.templatetags.dashboard import pill, short, size
+from tasks_app.templatetags import words
+from tasks_app.templatetags.dashboard import media, pill, short, size, step_kind
 
 
 class OfTask(ReadOnlyAdmin):
@@ -75,16 +88,21 @@ class StepAdmin(OfTask):
     """Steps of plans."""
 
     list_display = ("key", "task_link", "state", "attempts", "started_at", "finished_at")
-    list_filter = ("status", "kind")
+    list_filter = (("status", state_filter("step")), ("kind", word_filter(step_kind)))
     search_fields = ("key", "task__id__startswith")
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "key", "kind", "method", "state", "attempts", "plan_version", "retired_in",
+        "task_link", "key", "kind_shown", "method", "state", "attempts", "plan_version", "retired_in",
         "next_item", "items_failed", "started_at", "finished_at", "arguments_shown",
         "error_shown",
     )  # fmt: skip
 
     state = pill_column("step")
+
+    @admin.display(description=gettext_lazy("kind"), ordering="kind")
+    def kind_shown(self, obj: Step) -> str:
+        return step_kind(obj.kind)
+
     arguments_shown = json_column("arguments", gettext_lazy("arguments"))
     error_shown = json_column("error", gettext_lazy("error"))
 
@@ -113,31 +131,36 @@ class AttemptAdmin(OfTask):
 class SliceAdmin(OfTask):
     """What each delivery executed."""
 
-    list_display = ("fence", "task_link", "worker", "started_at", "ended_at", "outcome")
-    list_filter = ("outcome", "recovered")
+    list_display = ("fence", "task_link", "worker", "started_at", "ended_at", "ending")
+    list_filter = (("outcome", code_filter("outcome")), "recovered")
     search_fields = ("task__id__startswith", "worker")
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "fence", "worker", "recovered", "outcome", "steps", "started_at", "ended_at",
+        "task_link", "fence", "worker", "took_over", "ending", "steps", "started_at", "ended_at",
     )  # fmt: skip
+
+    took_over = yes_column("recovered", gettext_lazy("took over"))
+    ending = code_column("outcome", "outcome", gettext_lazy("outcome"))
 
 
 @admin.register(Checkpoint)
 class CheckpointAdmin(OfTask):
     """Checkpoints; the checksum is verified when a page is shown."""
 
-    list_display = ("number", "task_link", "next_step", "schema_version", "reason", "created_at")
-    list_filter = ("schema_version", "reason")
+    list_display = ("number", "task_link", "next_step", "schema_version", "why", "created_at")
+    list_filter = ("schema_version", ("reason", code_filter("checkpoint")))
     search_fields = ("task__id__startswith",)
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "seq", "next_step", "plan_version", "schema_version", "reason", "fence",
+        "task_link", "seq", "next_step", "plan_version", "schema_version", "why", "fence",
         "sha256", "verified", "created_at", "document_shown",
     )  # fmt: skip
 
     @admin.display(description=gettext_lazy("number"), ordering="seq")
     def number(self, obj: Checkpoint) -> str:
         return f"#{obj.seq}"
+
+    why = code_column("checkpoint", "reason", gettext_lazy("reason"))
 
     @admin.display(description=gettext_lazy("checksum"))
     def verified(self, obj: Checkpoint) -> str:
@@ -152,11 +175,15 @@ class CheckpointAdmin(OfTask):
 class EventAdmin(OfTask):
     """The journal."""
 
-    list_display = ("seq", "type", "task_link", "at")
-    list_filter = ("type",)
+    list_display = ("seq", "what", "task_link", "at")
+    list_filter = (("type", state_filter("event")),)
     search_fields = ("task__id__startswith",)
     ordering = ("-id",)
-    fields = readonly_fields = ("task_link", "seq", "type", "at", "data_shown")
+    fields = readonly_fields = ("task_link", "seq", "what", "at", "data_shown")
+
+    @admin.display(description=gettext_lazy("type"), ordering="type")
+    def what(self, obj: Event) -> str:
+        return str(words.look("event", obj.type).word)
 
     data_shown = json_column("data", gettext_lazy("data"))
 
@@ -178,14 +205,20 @@ class ArtifactAdmin(OfTask):
     """Stored outputs."""
 
     capability = "artifacts:read"
-    list_display = ("name", "task_link", "media_type", "size_shown", "presented", "created_at")
-    list_filter = ("presented", "media_type")
+    list_display = ("name", "task_link", "kind_shown", "size_shown", "delivered", "created_at")
+    list_filter = ("presented", ("media_type", word_filter(media)))
     search_fields = ("name", "sha256__startswith", "task__id__startswith")
     ordering = ("-created_at",)
     fields = readonly_fields = (
-        "task_link", "name", "media_type", "size_shown", "sha256", "presented", "step_key",
+        "task_link", "name", "kind_shown", "size_shown", "sha256", "delivered", "step_key",
         "created_at", "download",
     )  # fmt: skip
+
+    delivered = yes_column("presented", gettext_lazy("delivered"))
+
+    @admin.display(description=gettext_lazy("type"), ordering="media_type")
+    def kind_shown(self, obj: Artifact) -> str:
+        return media(obj.media_type)
 
     @admin.display(description=gettext_lazy("size"), ordering="size_bytes")
     def size_shown(self, obj: Artifact) -> str:

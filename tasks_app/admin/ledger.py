@@ -13,11 +13,15 @@ from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
 from tasks_app.admin.base import (
     Column,
     ReadOnlyAdmin,
+    code_column,
+    code_filter,
     json_block,
     json_column,
     link,
     no_rows,
     pill_column,
+    state_filter,
+    yes_column,
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Task
@@ -52,16 +56,17 @@ class EffectAdmin(LedgerAdmin):
     """Acts on the outside world and their certainty."""
 
     list_display = ("tool", "status", "task_link", "key", "attempts", "settled_at")
-    list_filter = ("state", "kind")
+    list_filter = (("state", state_filter("effect")), ("kind", code_filter("effect")))
     search_fields = ("key", "tool", "task_id__startswith")
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "tool", "target", "status", "kind", "key", "step_key", "attempts", "fence",
+        "task_link", "tool", "target", "status", "kind_shown", "key", "step_key", "attempts", "fence",
         "approval_id", "args_sha256", "begun_at", "settled_at", "request_shown", "response_shown",
         "error_shown",
     )  # fmt: skip
 
     status = pill_column("effect", "state")
+    kind_shown = code_column("effect", "kind", gettext_lazy("kind"))
     request_shown = json_column("request", gettext_lazy("request"))
     response_shown = json_column("response", gettext_lazy("answer"))
     error_shown = json_column("error", gettext_lazy("error"))
@@ -71,18 +76,19 @@ class EffectAdmin(LedgerAdmin):
 class ReceiptAdmin(LedgerAdmin):
     """What tasks delivered."""
 
-    list_display = ("short_id", "outcome", "task_link", "created_at")
-    list_filter = ("outcome",)
+    list_display = ("short_id", "ending", "task_link", "created_at")
+    list_filter = (("outcome", code_filter("outcome")),)
     search_fields = ("task_id__startswith",)
     ordering = ("-created_at",)
     fields = readonly_fields = (
-        "id", "task_link", "outcome", "sha256", "created_at", "items_shown", "effects_shown",
+        "id", "task_link", "ending", "sha256", "created_at", "items_shown", "effects_shown",
     )  # fmt: skip
 
     @admin.display(description=gettext_lazy("receipt"))
     def short_id(self, obj: Receipt) -> str:
         return short(obj.pk)
 
+    ending = code_column("outcome", "outcome", gettext_lazy("outcome"))
     items_shown = json_column("items", gettext_lazy("items"))
     effects_shown = json_column("effects", gettext_lazy("effects"))
 
@@ -97,8 +103,10 @@ class UsageAdmin(LedgerAdmin):
     ordering = ("-id",)
     fields = readonly_fields = (
         "task_link", "model", "caller", "source_id", "input_tokens", "output_tokens", "cost",
-        "attributed", "at",
+        "attributed_shown", "at",
     )  # fmt: skip
+
+    attributed_shown = yes_column("attributed", gettext_lazy("attributed"))
 
     @admin.display(description=gettext_lazy("cost"))
     def cost(self, obj: Usage) -> str:

@@ -15,7 +15,7 @@ from tasks_app.queries.effects import list_all_effects
 from tasks_app.queries.events import list_newest_events
 from tasks_app.queries.steps import list_plan
 from tasks_app.templatetags import words
-from tasks_app.templatetags.dashboard import ago, duration, event_text, pill, size
+from tasks_app.templatetags.dashboard import ago, duration, event_text, media, pill, size
 
 
 def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
@@ -97,7 +97,7 @@ def _checkpoints_panel(principal: Principal, task_id: UUID) -> Panel:
             (
                 f"#{row.seq}",
                 row.next_step or "–",
-                row.reason,
+                words.code("checkpoint", row.reason),
                 _("verified") if row.verified else _("mismatch"),
                 size(row.size_bytes),
                 ago(row.created_at),
@@ -131,7 +131,7 @@ def _artifacts_panel(principal: Principal, task_id: UUID) -> Panel:
         [
             (
                 link("tasks_app_artifact", row.id, row.name),
-                row.media_type,
+                media(row.media_type),
                 size(row.size_bytes),
                 row.sha256[:12],
             )
@@ -145,7 +145,15 @@ def _events_panel(principal: Principal, task_id: UUID) -> Panel:
     return Panel(
         _("Events"),
         (_("Number"), _("Type"), _("Facts"), _("At")),
-        [(row.seq, row.type, event_text(row.type, row.data), ago(row.at)) for row in page.events],
+        [
+            (
+                row.seq,
+                words.look("event", row.type).word,
+                event_text(row.type, row.data),
+                ago(row.at),
+            )
+            for row in page.events
+        ],
     )
 
 

@@ -9,7 +9,7 @@ from django.utils.decorators import method_decorator
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 from typing_extensions import override
 
@@ -17,35 +17,43 @@ from tasks_app.admin.base import (
     ActPanel,
     Panel,
     PanelAct,
+    code_column,
     json_block,
     json_column,
     pill_column,
     read_whole,
+    state_filter,
+    word_filter,
 )
 from tasks_app.admin.execution import OfTask
 from tasks_app.admission import approvals
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, SteeringCommand
 from tasks_app.queries.approvals import get_approval
-from tasks_app.templatetags import acts
-from tasks_app.templatetags.dashboard import ago, pretty, visible
+from tasks_app.templatetags import acts, words
+from tasks_app.templatetags.dashboard import ago, command_word, pretty, visible
 
 
 @admin.register(SteeringCommand)
 class SteeringCommandAdmin(OfTask):
     """Stored instructions to tasks."""
 
-    list_display = ("type", "state", "task_link", "asked_by", "versions", "created_at")
+    list_display = ("what", "state", "task_link", "asked_by", "versions", "created_at")
     list_select_related = ("task", "requested_by")
-    list_filter = ("type", "status")
+    list_filter = (("type", word_filter(command_word)), ("status", state_filter("command")))
     search_fields = ("task__id__startswith", "requested_by__username")
     ordering = ("-id",)
     fields = readonly_fields = (
-        "task_link", "command_id", "type", "state", "rejection", "asked_by", "source",
+        "task_link", "command_id", "what", "state", "rejection", "asked_by", "door",
         "reason_shown", "versions", "created_at", "applied_at", "payload_shown",
     )  # fmt: skip
 
     state = pill_column("command")
+    door = code_column("source", "source", gettext_lazy("source"))
+
+    @admin.display(description=gettext_lazy("type"), ordering="type")
+    def what(self, obj: SteeringCommand) -> str:
+        return command_word(obj.type)
 
     @admin.display(description=gettext_lazy("by"))
     def asked_by(self, obj: SteeringCommand) -> str:
@@ -69,7 +77,7 @@ class ApprovalAdmin(OfTask):
     capability = "approvals:read"
     list_display = ("tool", "state", "task_link", "asked_by", "expires", "needed")
     list_select_related = ("task__initiator",)
-    list_filter = ("status", "tool")
+    list_filter = (("status", state_filter("approval")), "tool")
     search_fields = ("tool", "task__id__startswith")
     ordering = ("-created_at",)
     fields = readonly_fields = (
@@ -93,7 +101,8 @@ class ApprovalAdmin(OfTask):
 
     @admin.display(description=gettext_lazy("needs"))
     def needed(self, obj: Approval) -> str:
-        return _("%(n)d approvals") % {"n": obj.required} if obj.required > 1 else _("one approval")
+        text = ngettext("%(n)d approval", "%(n)d approvals", obj.required)
+        return text % {"n": obj.required}
 
     @admin.display(description=gettext_lazy("arguments"))
     def arguments_shown(self, obj: Approval) -> SafeString:
@@ -112,7 +121,13 @@ class ApprovalAdmin(OfTask):
     @override
     def panels(self, principal: Principal, obj: Approval) -> list[Panel]:
         rows = [
-            (d.by.username, d.decision, d.reason, d.via, ago(d.at))
+            (
+                d.by.username,
+                words.code("decision", d.decision),
+                d.reason,
+                words.code("source", d.via),
+                ago(d.at),
+            )
             for d in get_approval(principal, obj.pk).decisions
         ]
         columns = (_("Who"), _("Decision"), _("Reason"), _("Through"), _("At"))

@@ -21,6 +21,7 @@ from tasks_app.admin.base import (
     Panel,
     PanelAct,
     ReadOnlyAdmin,
+    code_column,
     json_column,
     read_whole,
     refusal_text,
@@ -36,7 +37,7 @@ from tasks_app.policy.capabilities import allows
 from tasks_app.queries.snapshot import progress_of, split_owner
 from tasks_app.queries.tasks import is_cancelling
 from tasks_app.templatetags import words
-from tasks_app.templatetags.dashboard import ago, percent, pill
+from tasks_app.templatetags.dashboard import ago, percent, pill, translated
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -58,15 +59,15 @@ class StatusFilter(admin.SimpleListFilter):
 class TaskAdmin(ReadOnlyAdmin):
     """Tasks: read in full, told what to do through the same admission as everywhere else."""
 
-    list_display = ("title", "state", "progress", "phase", "lease", "updated")
+    list_display = ("title", "state", "progress", "phase_shown", "lease", "updated")
     list_filter = (StatusFilter, "workflow")
     search_fields = ("title", "id__startswith")
     search_help_text = gettext_lazy("Title, or the beginning of the id")
     ordering = ("-created_at", "-id")
     actions = ("pause_tasks", "resume_tasks", "cancel_tasks", "set_priority_of_tasks")
     fields = (
-        "id", "workflow_and_version", "state", "progress", "phase", "lease", "state_version",
-        "plan_version", "priority", "recoveries_total", "started_by", "source", "created_at",
+        "id", "workflow_and_version", "state", "progress", "phase_shown", "lease", "state_version",
+        "plan_version", "priority", "recoveries_total", "started_by", "door", "created_at",
         "started_at", "finished_at", "goal_shown", "result_shown", "error_shown",
     )  # fmt: skip
     readonly_fields = fields
@@ -104,6 +105,11 @@ class TaskAdmin(ReadOnlyAdmin):
     def workflow_and_version(self, obj: Task) -> str:
         return f"{obj.workflow} v{obj.workflow_version}"
 
+    @admin.display(description=gettext_lazy("phase"))
+    def phase_shown(self, obj: Task) -> str:
+        return translated(obj.phase) or "–"
+
+    door = code_column("source", "source", gettext_lazy("source"))
     goal_shown = json_column("goal", gettext_lazy("goal"))
     result_shown = json_column("result", gettext_lazy("result"))
     error_shown = json_column("error", gettext_lazy("error"))

@@ -1,13 +1,19 @@
-"""JSON Schema as forms need it: one plain schema for each control."""
+"""JSON Schema as forms need it: one plain schema for each control, in the reader's language."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from django.utils.translation import gettext
 
 Schema = Mapping[str, Any]
 
 
 def plain_schema(root: Schema, part: Schema) -> dict[str, Any]:
-    """Resolve `$ref` and "X or null" into the schema that the control is for."""
+    """Resolve `$ref` and "X or null" into the schema that the control is for.
+
+    Titles and descriptions are translated where the catalogue knows them: a workflow marks them
+    with `gettext_noop`, since its schema is made once for all readers.
+    """
     merged = dict(part)
     for _depth in range(8):
         if "$ref" in merged:
@@ -25,6 +31,9 @@ def plain_schema(root: Schema, part: Schema) -> dict[str, Any]:
             break
     if isinstance(merged.get("items"), Mapping):
         merged["items"] = _with_target(root, merged["items"])
+    for name in ("title", "description"):
+        if merged.get(name):
+            merged[name] = gettext(str(merged[name]))
     return merged
 
 

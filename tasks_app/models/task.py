@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from typing_extensions import override
 
 from tasks_app.domain.states import TaskStatus
 from tasks_app.models.access import AgentIdentity, ApiKey, Tenant
@@ -178,3 +179,8 @@ class Task(models.Model):
                 F("tenant"), F("initiator"), F("created_at").desc(), name="task_owner_list_idx"
             ),
         ]
+
+    @override
+    def __str__(self) -> str:
+        """Return the title: what the admin's boxes and its History call the row."""
+        return self.title

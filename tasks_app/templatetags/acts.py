@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from tasks_app.domain.errors import RuntimeFault
 from tasks_app.workflows import registry
 
@@ -56,7 +58,7 @@ def _declared(workflow: str, tool: str) -> tuple[str, list[str]]:
     except RuntimeFault:
         return "", []
     names = list(inspect.signature(getattr(definition, tool)).parameters)
-    return title, names[2:]
+    return _(title) if title else "", names[2:]
 
 
 def _named(names: list[str], stored: Mapping[str, Any]) -> list[tuple[str, Any]]:

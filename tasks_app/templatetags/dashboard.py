@@ -64,6 +64,18 @@ def tone(value: str, kind: str) -> str:
 
 
 @register.filter
+def code_word(value: str, kind: str) -> str:
+    """Return the word for a code of a table."""
+    return words.code(kind, str(value))
+
+
+@register.filter
+def translated(value: str) -> str:
+    """Return a text that a workflow declares, in the reader's language if that is known."""
+    return _(value) if value else ""
+
+
+@register.filter
 def step_kind(value: str) -> str:
     """Return what a kind of step does."""
     return str(words.STEP_KINDS.get(value, value))
@@ -87,7 +99,11 @@ def event_text(event_type: str, data: Mapping[str, Any]) -> SafeString:
     """Return an event's facts as one line: what matters first, then names and values."""
     facts = dict(data)
     parts = _LEADS.get(event_type, _log_lead)(facts)
-    rest = [f"{key} {_fact(value)}" for key, value in facts.items() if value not in (None, "", {})]
+    rest = [
+        f"{words.fact(key).lower()} {_fact(value)}"
+        for key, value in facts.items()
+        if value not in (None, "", {})
+    ]
     return visible(" · ".join(part for part in [*parts, *rest] if part)[:600])
 
 
@@ -106,14 +122,15 @@ def _status_lead(facts: dict[str, Any]) -> list[str]:
 
 def _progress_lead(facts: dict[str, Any]) -> list[str]:
     share = facts.pop("progress", None)
-    return [percent(share) if isinstance(share, int | float) else "", str(facts.pop("phase", ""))]
+    phase = translated(str(facts.pop("phase", "")))
+    return [percent(share) if isinstance(share, int | float) else "", phase]
 
 
 def _artifact_lead(facts: dict[str, Any]) -> list[str]:
     for name in ("uri", "sha256"):
         facts.pop(name, None)
     amount = facts.pop("sizeBytes", None)
-    media_type = str(facts.pop("mediaType", ""))
+    media_type = media(str(facts.pop("mediaType", "")))
     return [str(facts.pop("name", "")), size(amount) if amount is not None else "", media_type]
 
 
@@ -125,8 +142,10 @@ def _command_lead(facts: dict[str, Any]) -> list[str]:
 
 
 def _waiting_lead(facts: dict[str, Any]) -> list[str]:
-    facts.pop("approvalId", None)
-    return [str(facts.pop("reason", ""))]
+    reason = str(facts.pop("reason", ""))
+    if facts.pop("approvalId", None) and reason.startswith("approve "):
+        reason = _("approve %(tool)s") % {"tool": reason.removeprefix("approve ")}
+    return [reason]
 
 
 def _end_lead(facts: dict[str, Any]) -> list[str]:
@@ -172,15 +191,15 @@ def duration(value: float | None) -> str:
         return "–"
     seconds = float(value)
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return _("%(seconds)s s") % {"seconds": f"{seconds:.1f}"}
     if seconds < 60:
-        return f"{seconds:.0f} s"
+        return _("%(seconds)s s") % {"seconds": f"{seconds:.0f}"}
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} m {rest:02d} s"
+        return _("%(minutes)d m %(seconds)02d s") % {"minutes": minutes, "seconds": rest}
     hours, minutes = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {minutes:02d} m"
+        return _("%(hours)d h %(minutes)02d m") % {"hours": hours, "minutes": minutes}
     return ngettext("%(days)d day", "%(days)d days", hours // 24) % {"days": hours // 24}
 
 

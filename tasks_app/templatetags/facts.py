@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import number, pretty, readable, size, visible
 
 register = template.Library()
@@ -20,6 +21,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_ROWS = 100
 _MAX_COLUMNS = 8
+# Facts whose values are a few known codes.
+_WORDED = ("level", "kind")
 
 
 @register.simple_tag
@@ -40,23 +43,25 @@ def _named(value: Mapping[str, Any]) -> SafeString:
         format_html_join(
             "",
             '<dt>{}</dt><dd dir="auto">{}</dd>',
-            ((visible(_label(key)), _part(key, part)) for key, part in ordered),
+            ((visible(words.fact(key)), _part(key, part)) for key, part in ordered),
         ),
     )
 
 
 def _part(key: str, part: object) -> SafeString:
     if isinstance(part, Mapping) and part and all(_is_single(item) for item in part.values()):
-        pairs = ((visible(_label(name)), _single(name, item)) for name, item in part.items())
+        pairs = ((visible(words.fact(name)), _single(name, item)) for name, item in part.items())
         return format_html_join(", ", "{} {}", pairs)
     if isinstance(part, list) and _is_table(part):
-        return _table(part, _label(key))
+        return _table(part, words.fact(key))
     return _single(key, part) if _is_single(part) else _exact(part)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], label: str) -> SafeString:
     columns = list(dict.fromkeys(key for row in rows[:_MAX_ROWS] for key in row))
-    head = format_html_join("", '<th scope="col">{}</th>', ((visible(_label(c)),) for c in columns))
+    head = format_html_join(
+        "", '<th scope="col">{}</th>', ((visible(words.fact(c)),) for c in columns)
+    )
     body = format_html_join(
         "",
         "<tr>{}</tr>",
@@ -85,7 +90,8 @@ def _single(key: str, value: object) -> SafeString:
     if isinstance(value, str) and (_DIGEST.fullmatch(value) or _UUID.fullmatch(value)):
         shown = value[:12] if len(value) == 64 else value[:8]
         return format_html('<code title="{}">{}</code>', value, shown)
-    return readable(value)
+    worded = isinstance(value, str) and key in _WORDED
+    return readable(words.code(key, str(value)) if worded else value)
 
 
 def _exact(value: object) -> SafeString:
@@ -105,7 +111,3 @@ def _is_table(value: Sequence[Any]) -> bool:
         and all(_is_single(cell) for row in value for cell in row.values())
         and len({key for row in value[:_MAX_ROWS] for key in row}) <= _MAX_COLUMNS
     )
-
-
-def _label(key: str) -> str:
-    return key.replace("_", " ").strip().capitalize()

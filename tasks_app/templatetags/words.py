@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 if TYPE_CHECKING:
     from django.utils.functional import _StrPromise
@@ -97,6 +98,128 @@ STEP_KINDS: "dict[str, str | _StrPromise]" = {
     "effect": _("acts outside"),
     "sleep": _("waits"),
 }
+
+# Codes that tables show in small: what ended a slice, why a checkpoint was written, which door a
+# request used, and what an act does when it is tried twice.
+CODES: "dict[str, dict[str, str | _StrPromise]]" = {
+    "outcome": {
+        "running": _("running"),
+        "slice_spent": _("handed on"),
+        "shutdown": _("worker stopped"),
+        "retry": _("tries again"),
+        "sleeping": _("sleeping"),
+        "input_required": _("waits for a person"),
+        "paused": _("paused"),
+        "cancelled": _("cancelled"),
+        "completed": _("completed"),
+        "failed": _("failed"),
+        "dead_lettered": _("needs repair"),
+        "lost": _("lost"),
+        "crashed": _("crashed"),
+    },
+    "checkpoint": {
+        "policy": _("policy"),
+        "hand_on": _("handed on"),
+        "steering": _("steering"),
+        "expensive": _("after expensive work"),
+        "failure": _("failure"),
+        "approval": _("approval"),
+        "question": _("question"),
+        "sleep": _("sleep"),
+        "effect": _("effect"),
+        "dead_letter": _("dead letter"),
+        "end": _("end"),
+    },
+    "source": {
+        "rest": _("REST"),
+        "mcp": _("MCP"),
+        "admin": _("admin"),
+        "dashboard": _("dashboard"),
+        "schedule": _("schedule"),
+        "webhook": _("webhook"),
+        "code": _("code"),
+        "child": _("parent task"),
+        "session": _("session"),
+        "api_key": _("API key"),
+        "system": _("system"),
+    },
+    "effect": {"keyed": _("keyed"), "queryable": _("queryable"), "opaque": _("opaque")},
+    "decision": {"approve": _("approved"), "deny": _("denied")},
+    "member": {
+        "active": _("active"),
+        "disabled": _("disabled"),
+        "suspended": _("suspended"),
+        "closed": _("closed"),
+    },
+    "role": {
+        "viewer": _("viewer"),
+        "submitter": _("submitter"),
+        "operator": _("operator"),
+        "approver": _("approver"),
+        "admin": _("administrator"),
+        "auditor": _("auditor"),
+    },
+    # Values of a report's facts that are words.
+    "level": {
+        "low": _("low"),
+        "medium": _("medium"),
+        "high": _("high"),
+        "critical": _("critical"),
+    },
+    "kind": {"folder": _("folder"), "http": _("HTTP")},
+}
+
+# Names of facts in results and events. A name that is not here is shown as it is stored.
+FACTS: "dict[str, str | _StrPromise]" = {
+    "artifact_id": _("Artifact"),
+    "attempt": _("Attempt"),
+    "changed": _("Changed"),
+    "clauses": _("Clauses"),
+    "code": _("Code"),
+    "critical": _("Critical"),
+    "documents": _("Documents"),
+    "files": _("Files"),
+    "folder": _("Folder"),
+    "high": _("High"),
+    "item": _("Item"),
+    "kind": _("Kind"),
+    "level": _("Level"),
+    "levels": _("Levels"),
+    "low": _("Low"),
+    "media_type": _("Media type"),
+    "medium": _("Medium"),
+    "name": _("Name"),
+    "path": _("Path"),
+    "publication": _("Publication"),
+    "reason": _("Reason"),
+    "reference": _("Reference"),
+    "replayed": _("Replayed"),
+    "retry": _("Retry"),
+    "reviewed": _("Reviewed"),
+    "rules": _("Rules"),
+    "score": _("Score"),
+    "sha256": _("SHA-256"),
+    "size_bytes": _("Size"),
+    "step": _("Step"),
+    "target": _("Target"),
+    "title": _("Title"),
+    "top_risks": _("Top risks"),
+    "unreadable": _("Unreadable"),
+    "uri": _("Uri"),
+}
+
+# Phases that the engine itself stores; those of workflows are marked where they are declared.
+PHASES = (gettext_noop("Waiting for approval"), gettext_noop("Waiting for an answer"))
+
+
+def code(kind: str, value: str) -> str:
+    """Return the word for a code; an unknown one is shown as it is."""
+    return str(CODES[kind].get(value, value))
+
+
+def fact(name: str) -> str:
+    """Return the name of a fact for reading."""
+    return str(FACTS.get(name) or name.replace("_", " ").strip().capitalize())
 
 
 def look(kind: str, value: str) -> Look:

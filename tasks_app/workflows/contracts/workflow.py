@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from django.utils.translation import gettext_noop as _
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
@@ -57,37 +58,45 @@ class ReviewGoal(_Model):
     """What to review, what matters most, and where the report goes."""
 
     folder: str = Field(
-        title="Folder",
-        description="Absolute path of a folder of documents: txt, md, html, pdf, docx. "
-        "Folders inside it are read too.",
+        title=_("Folder"),
+        description=_(
+            "Absolute path of a folder of documents: txt, md, html, pdf, docx. "
+            "Folders inside it are read too."
+        ),
         min_length=1,
     )
     focus: list[_ShortText] = Field(
         default_factory=list,
-        title="Focus",
-        description="What matters most, one a line. It counts more and comes first; everything is "
-        "still reviewed. Categories: liability, indemnity, term, confidentiality, disputes, "
-        "transfer, warranty, copyleft, patents, privacy, restraint, audit, payment, ip, notices, "
-        "trademark, export, force_majeure. A rule's id works too, for example auto_renewal.",
+        title=_("Focus"),
+        description=_(
+            "What matters most, one a line. It counts more and comes first; everything is "
+            "still reviewed. Categories: liability, indemnity, term, confidentiality, disputes, "
+            "transfer, warranty, copyleft, patents, privacy, restraint, audit, payment, ip, notices, "
+            "trademark, export, force_majeure. A rule's id works too, for example auto_renewal."
+        ),
         max_length=50,
     )
     exclude: list[_ShortText] = Field(
         default_factory=list,
-        title="Leave out",
-        description="Path patterns, one a line, for example drafts or **/old/*.pdf. "
-        "* stays inside a folder, ** crosses folders.",
+        title=_("Leave out"),
+        description=_(
+            "Path patterns, one a line, for example drafts or **/old/*.pdf. "
+            "* stays inside a folder, ** crosses folders."
+        ),
         max_length=200,
     )
     publish_to: str | None = Field(
         default=None,
-        title="Publish to",
-        description="Absolute path of a folder, or an https address. A person is asked first. "
-        "Empty: the report stays here and nobody is asked.",
+        title=_("Publish to"),
+        description=_(
+            "Absolute path of a folder, or an https address. A person is asked first. "
+            "Empty: the report stays here and nobody is asked."
+        ),
     )
     language: Literal["en", "zh"] = Field(
         default="en",
-        title="Language of the report",
-        description="The documents may be in English or Chinese either way.",
+        title=_("Language of the report"),
+        description=_("The documents may be in English or Chinese either way."),
     )
 
 
@@ -129,10 +138,12 @@ class ReviewReport(_Model):
 @workflow(
     name="contracts.review",
     version=1,
-    title="Review contracts and licences",
-    description="Reads a folder of legal documents, finds clauses in English and Chinese with the "
-    "sentences that show them, scores the risk, and writes a report.",
-    acts=("Publishes the report to a folder or an HTTP endpoint, after a person's approval",),
+    title=_("Review contracts and licences"),
+    description=_(
+        "Reads a folder of legal documents, finds clauses in English and Chinese with the "
+        "sentences that show them, scores the risk, and writes a report."
+    ),
+    acts=(_("Publishes the report to a folder or an HTTP endpoint, after a person's approval"),),
 )
 class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
     """List, review one by one, write the report, ask, publish."""
@@ -181,7 +192,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
         publication = p.effect(self.publish_report, report, goal.publish_to, approval=ok)
         return p.step(self.finish, report, publication)
 
-    @step(title="Reading", retry=Retry(max=2), timeout_seconds=300, pure=True)
+    @step(title=_("Reading"), retry=Retry(max=2), timeout_seconds=300, pure=True)
     def load_manifest(self, ctx: StepContext, folder: str, exclude: list[str]) -> Manifest:
         """List the documents of the folder with size and time of change."""
         real = resolve_folder(folder, conf.runtime().input_roots)
@@ -196,7 +207,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             passed_over=tally.too_deep + tally.unreadable_folders + tally.linked_folders,
         )
 
-    @step(title="Reviewing", retry=Retry(max=3), timeout_seconds=180, pure=True)
+    @step(title=_("Reviewing"), retry=Retry(max=3), timeout_seconds=180, pure=True)
     def review_document(self, ctx: StepContext, document: Document, rules: str) -> DocumentReview:
         """Read one document and find its clauses.
 
@@ -211,7 +222,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             raise ItemError(error.code, error.message) from error
         return review_text(document.path, text, load_rules())
 
-    @step(title="Writing report", timeout_seconds=900, pure=True)
+    @step(title=_("Writing report"), timeout_seconds=900, pure=True)
     def write_report(
         self,
         ctx: StepContext,
@@ -249,7 +260,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             ]
         return _report(head, summary, files)
 
-    @effect(kind="keyed", title="Publish the report", retry=Retry(max=3), timeout_seconds=120)
+    @effect(kind="keyed", title=_("Publish the report"), retry=Retry(max=3), timeout_seconds=120)
     def publish_report(
         self, ctx: StepContext, report: ReviewReport, publish_to: str
     ) -> Publication:
@@ -279,7 +290,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
                 raise
             raise EffectNotDoneError(error.code, error.message) from error
 
-    @step(title="Finishing", pure=True)
+    @step(title=_("Finishing"), pure=True)
     def finish(
         self, ctx: StepContext, report: ReviewReport, publication: Publication | None
     ) -> ReviewReport:
