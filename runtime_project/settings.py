@@ -215,6 +215,11 @@ SPECTACULAR_SETTINGS = {
 # --- Language, time, static files -----------------------------------------------------------
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_COOKIE_NAME = "rt_language"
+LANGUAGE_COOKIE_AGE = 365 * 86_400
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_SECURE = PRODUCTION
 LOCALE_PATHS = [BASE_DIR / "tasks_app" / "locale"]
 USE_I18N = True
 USE_TZ = True

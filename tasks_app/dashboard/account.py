@@ -1,9 +1,10 @@
-"""Signing in and out, the active tenant, the theme."""
+"""Signing in and out, the active tenant, the theme, the language."""
 
 from django.contrib.auth import views as auth
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.views import i18n
 from django.views.decorators.http import require_POST
 
 from tasks_app.admission.principal import list_tenants
@@ -14,6 +15,8 @@ _YEAR_SECONDS = 365 * 24 * 3600
 
 sign_in = auth.LoginView.as_view(redirect_authenticated_user=True)
 sign_out = auth.LogoutView.as_view()
+# Keeps the chosen language in the cookie that the settings name, and leads back.
+set_language = require_POST(i18n.set_language)
 
 
 @require_POST

@@ -11,6 +11,7 @@ urlpatterns = [
     path("logout/", account.sign_out, name="logout"),
     path("tenant/", account.set_tenant, name="tenant"),
     path("theme/", account.set_theme, name="theme"),
+    path("language/", account.set_language, name="language"),
     path("tasks/", tasks.task_list, name="tasks"),
     path("tasks/live/", tasks.task_list_live, name="tasks-live"),
     path("tasks/new/", creating.choose, name="new"),

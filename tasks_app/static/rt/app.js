@@ -23,7 +23,7 @@ function tickTimes() {
     if (element.textContent !== text) element.textContent = text;
     if (!element.dataset.local) {
       element.dataset.local = 'yes';
-      element.title = `${date.toLocaleString()} · ${element.dateTime}`;
+      element.title = `${date.toLocaleString(document.documentElement.lang || undefined)} · ${element.dateTime}`;
     }
   });
 }
