@@ -22,9 +22,9 @@ def digest_of_act(tool: str, arguments: dict[str, Any]) -> str:
 
 
 def find_open(task: ClaimedTask, step: Step) -> Approval | None:
-    """Return the approval of a step that still counts, the newest one."""
+    """Return the approval of a step that still counts, the newest one; a used one does not."""
     rows = Approval.objects.for_tenant(task.tenant_id).filter(step_id=step.id)
-    rows = rows.exclude(status__in=("superseded", "cancelled")).order_by("-created_at")
+    rows = rows.exclude(status__in=("superseded", "cancelled", "consumed")).order_by("-created_at")
     found: Approval | None = rows.first()
     return found
 

@@ -4,11 +4,12 @@ The order is what makes it happen once: the ledger knows of the call before it i
 result is stored in the commit that moves the cursor (engine contract, section 3).
 """
 
-from typing import Any
+from typing import Any, TypedDict
+from uuid import UUID
 
 from ledger_app.domain.effects import EffectState
 from ledger_app.domain.errors import EffectInDoubtError
-from ledger_app.queries import EffectRow
+from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
 from tasks_app.domain.states import TaskStatus
@@ -72,13 +73,7 @@ def _call(session: SliceSession, step: Step) -> None:
     step_runner.succeed(session, step, value)
     with session.owned():
         # The ledger first: the checkpoint tells the states that it finds there (E21).
-        effects.succeed(
-            tenant_id=task.tenant_id,
-            task_id=task.id,
-            key=effect_key(step),
-            fence=task.fence,
-            response=value,
-        )
+        effects.succeed(**_entry(session, step), response=value)
         session.commit(checkpoint="effect")
     syncpoints.reach("effect.after", task.id, task.fence)
 
@@ -121,16 +116,12 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
 
 
 def _let_through(session: SliceSession, step: Step, approval: dict[str, Any], digest: str) -> bool:
-    """Use the approval for this act; a crash after the use finds it used by the same key."""
+    """Use the approval for this act; after a crash it is found used by the same key, by no other."""
     task = session.task
     if approvals.consume(task, approval["approval_id"], digest):
         return True
-    used = (
-        Approval.objects.for_tenant(task.tenant_id)
-        .filter(pk=approval["approval_id"], status="consumed", args_sha256=digest, task_id=task.id)
-        .exists()
-    )
-    if used:
+    row = find_effect(tenant_id=task.tenant_id, key=effect_key(step))
+    if row is not None and str(row.approval_id) == approval["approval_id"]:
         return True
     # Expired, superseded or other arguments: the question must be asked anew.
     _ask_again(session, step)
@@ -149,6 +140,25 @@ def _ask_again(session: SliceSession, step: Step) -> None:
     steps.filter(pk=asked.id).update(status="planned", result=None, finished_at=None)
     session.arguments.forget_all()
     session.next_position, session.next_key = asked.position, asked.key
+
+
+class _Entry(TypedDict):
+    """Names an act in the ledger, and on whose fence it is written."""
+
+    tenant_id: UUID
+    task_id: UUID
+    key: str
+    fence: int
+
+
+def _entry(session: SliceSession, step: Step) -> _Entry:
+    task = session.task
+    return {
+        "tenant_id": task.tenant_id,
+        "task_id": task.id,
+        "key": effect_key(step),
+        "fence": task.fence,
+    }
 
 
 def _margin_seconds(declared: StepDefinition) -> float:
@@ -172,17 +182,10 @@ def _skip(session: SliceSession, step: Step, approval: dict[str, Any]) -> None:
 
 def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> None:
     """The other side certainly did not do it: the effect and the task fail."""
-    task = session.task
     facts = {"code": error.code, "message": error.message}
     session.hold_result(step, "failed", error=facts)
     with session.owned():
-        effects.fail(
-            tenant_id=task.tenant_id,
-            task_id=task.id,
-            key=effect_key(step),
-            fence=task.fence,
-            error=facts,
-        )
+        effects.fail(**_entry(session, step), error=facts)
         session.commit(checkpoint="effect")
         delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
     raise SliceDone("failed")
@@ -194,17 +197,10 @@ def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
     if step.attempts < declared.retry.max:
         step_runner.fail_try(session, step, declared, error)
         return
-    task = session.task
     facts = step_runner.describe(error)
     session.hold_result(step, "running", error=facts, finished=False)
     with session.owned():
-        effects.mark_in_doubt(
-            tenant_id=task.tenant_id,
-            task_id=task.id,
-            key=effect_key(step),
-            fence=task.fence,
-            error=facts,
-        )
+        effects.mark_in_doubt(**_entry(session, step), error=facts)
         session.commit(checkpoint="effect")
     dead_letter(session, step, "effect_in_doubt", facts["message"])
 

@@ -84,7 +84,7 @@ def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
         # It ran out while the task was paused, where the sweeper does not look.
         pending = Approval.objects.for_tenant(session.task.tenant_id)
         pending.filter(pk=approval.pk, status="pending").update(status="expired")
-    granted = outcome in {"approved", "consumed"}
+    granted = outcome == "approved"
     if not granted and step.options["on_timeout"] == "fail" and outcome == "expired":
         session.hold_result(step, "failed")
         with session.owned():
@@ -105,7 +105,7 @@ def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
         step,
         {
             "approved": granted,
-            "outcome": "approved" if granted else outcome,
+            "outcome": outcome,
             "approval_id": str(approval.id),
             "reason": reason.reason if reason else "",
         },

@@ -221,3 +221,28 @@ def test_cancelled_task_takes_its_question_along(engine: Engine, tmp_path: Path)
     with pytest.raises(ApprovalDecidedError):
         decide(engine, approval)
     assert lines(tmp_path / "out") == []
+
+
+def test_used_approval_lets_no_second_act_through(engine: Engine, tmp_path: Path) -> None:
+    """S57: an approval is for one call; another act with equal arguments is asked about anew."""
+    out = tmp_path / "out"
+    task_id = engine.submit(act(out), {"op": "interrupt", "value": "?"})
+    engine.drive(task_id)
+    decide(engine, approval_of(engine, task_id))
+    assert engine.drive(task_id).status == "input_required"
+    assert len(lines(out)) == 1
+    with connection.cursor() as cursor:
+        # What a later plan makes: the same act as a step of its own, behind the same approval.
+        cursor.execute(
+            "UPDATE tasks_app_step SET plan_version = 2, status = 'planned', result = NULL"
+            " WHERE task_id = %s AND kind = 'effect'",
+            [task_id],
+        )
+        cursor.execute(
+            "UPDATE tasks_app_task SET plan_version = 2, next_position = 1 WHERE id = %s",
+            [task_id],
+        )
+    engine.steer(task_id, "provide_input", payload={"answer": {}})
+    assert engine.drive(task_id).status == "input_required"
+    assert approval_of(engine, task_id).status == "pending"
+    assert len(lines(out)) == 1
