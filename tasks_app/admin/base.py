@@ -26,7 +26,7 @@ from tasks_app.admin.labels import name_fields
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import RuntimeFault, VersionConflictError
 from tasks_app.domain.principal import Principal
-from tasks_app.templatetags import words
+from tasks_app.templatetags import refusals, words
 from tasks_app.templatetags.dashboard import pill, pretty
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def refusal_text(fault: RuntimeFault, sent_version: object = "") -> str:
     if isinstance(fault, VersionConflictError):
         text = _("Nothing was changed: you acted on version %(old)s, the task is at %(new)s.")
         return text % {"old": sent_version, "new": fault.fields.get("currentVersion", "?")}
-    details = "; ".join(p.detail for p in getattr(fault, "errors", ()))
-    return _("Nothing was changed: %(why)s") % {"why": details or fault.message}
+    details = "; ".join(refusals.detail(p) for p in getattr(fault, "errors", ()))
+    return _("Nothing was changed: %(why)s") % {"why": details or refusals.say(fault)}
 
 
 def read_whole(text: str) -> int | None:

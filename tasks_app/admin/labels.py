@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Field, Model
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, pgettext_lazy
 
 LABELS = {
     "allowed_cidrs": _("networks"),
@@ -16,7 +16,7 @@ LABELS = {
     "approval_id": _("approval"),
     "args_sha256": _("digest of the arguments"),
     "at": _("at"),
-    "attempts": _("attempts"),
+    "attempts": pgettext_lazy("count", "attempts"),
     "attributed": _("attributed"),
     "begun_at": _("begun at"),
     "caller": _("caller"),
@@ -70,7 +70,7 @@ LABELS = {
     "state_version": _("version"),
     "status": _("state"),
     "step_key": _("step"),
-    "steps": _("steps"),
+    "steps": pgettext_lazy("count", "steps"),
     "stream": _("stream"),
     "target": _("target"),
     "title": _("title"),
@@ -83,13 +83,15 @@ LABELS = {
     "workflow": _("workflow"),
 }
 
-# Texts of Django's admin that its own Chinese catalogue lacks.
+# Texts of Django's admin that its own Chinese catalogue lacks, or renders word by word.
 DJANGOS = (
+    gettext_noop(" By %(filter_title)s "),
     gettext_noop("Add link"),
     gettext_noop("Change or view list link"),
     gettext_noop("Error:"),
     gettext_noop("Forgotten your login credentials?"),
     gettext_noop("Model name"),
+    gettext_noop("None available"),
 )
 
 

@@ -19,6 +19,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.policy.capabilities import require
+from tasks_app.templatetags import refusals
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
@@ -46,9 +47,9 @@ def needs(capability: str) -> Callable[[GuardedView[P]], View[P]]:
             except NotFoundError:
                 raise Http404 from None
             except (NotAllowedError, TenantSuspendedError) as fault:
-                return render(request, "403.html", {"why": fault.message}, status=403)
+                return render(request, "403.html", {"why": refusals.say(fault)}, status=403)
             except InvalidInputError as fault:
-                return render(request, "400.html", {"why": fault.message}, status=400)
+                return render(request, "400.html", {"why": refusals.say(fault)}, status=400)
 
         guarded.capability = capability  # type: ignore[attr-defined]
         return cast("View[P]", guarded)

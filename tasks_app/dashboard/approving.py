@@ -30,7 +30,7 @@ from tasks_app.queries.approvals import (
     list_inbox,
 )
 from tasks_app.queries.artifacts import list_outputs
-from tasks_app.templatetags import acts
+from tasks_app.templatetags import acts, refusals
 from tasks_app.templatetags.dashboard import has_odd
 
 _READ_SALT = "dashboard.approval.read"
@@ -111,9 +111,9 @@ def _refused(
     elif isinstance(fault, InvalidInputError) and any(
         p.pointer.endswith("/reason") for p in fault.errors
     ):
-        context["reason_error"] = fault.errors[0].detail
+        context["reason_error"] = refusals.detail(fault.errors[0])
     else:
-        context["problem"] = fault.message
+        context["problem"] = refusals.say(fault)
     return render(request, "dashboard/approval.html", context, status=http_status(fault))
 
 

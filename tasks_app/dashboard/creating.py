@@ -21,6 +21,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.snapshot import get_snapshot
+from tasks_app.templatetags import refusals
 from tasks_app.workflows import registry
 from tasks_app.workflows.definition import WorkflowInfo
 
@@ -110,9 +111,9 @@ def _form_again(
         idempotency_key=request.POST.get("idempotency_key", ""),
         title=request.POST.get("title", ""),
         priority=request.POST.get("priority", ""),
-        problem=fault.message,
+        problem=refusals.say(fault),
         problems=forms.show_problems(fields, problems),
-        errors={p.pointer.lstrip("/"): p.detail for p in problems},
+        errors={p.pointer.lstrip("/"): refusals.detail(p) for p in problems},
         filled=True,
     )
 

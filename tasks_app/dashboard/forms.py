@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from tasks_app.dashboard.schemas import Schema, plain_schema
 from tasks_app.domain.errors import FieldProblem
 from tasks_app.policy.reserved import escaped
+from tasks_app.templatetags import refusals
 
 _INPUT_TYPES = {"date": "date", "date-time": "datetime-local", "uri": "url", "email": "email"}
 _MANY_CHOICES = 6
@@ -88,7 +89,7 @@ def build_fields(
     """Return the controls for an object schema, filled with values, problems at their fields."""
     errors: dict[str, str] = {}
     for problem in problems:
-        errors.setdefault(_field_pointer(schema, problem.pointer), problem.detail)
+        errors.setdefault(_field_pointer(schema, problem.pointer), refusals.detail(problem))
     return _build_object(schema, schema, values, errors, "", 0)
 
 
@@ -131,9 +132,8 @@ def show_problems(
     shown = []
     for problem in problems:
         item = known.get(_known_pointer(known, problem.pointer))
-        shown.append(
-            ShownProblem(item.id if item else "", item.label if item else "", problem.detail)
-        )
+        known_as = (item.id, item.label) if item else ("", "")
+        shown.append(ShownProblem(*known_as, refusals.detail(problem)))
     return tuple(shown)
 
 

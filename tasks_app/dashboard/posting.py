@@ -12,6 +12,7 @@ from tasks_app.domain.errors import (
     RuntimeFault,
     TenantSuspendedError,
 )
+from tasks_app.templatetags import refusals
 
 
 def read_uuid(text: str) -> UUID:
@@ -44,4 +45,4 @@ def http_status(fault: RuntimeFault) -> int:
 
 def errors_by_field(problems: Iterable[FieldProblem]) -> dict[str, str]:
     """Return what is wrong with each field, by the last part of its pointer."""
-    return {problem.pointer.rsplit("/", 1)[-1]: problem.detail for problem in problems}
+    return {p.pointer.rsplit("/", 1)[-1]: refusals.detail(p) for p in problems}

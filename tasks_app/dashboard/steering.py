@@ -31,7 +31,7 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.commands import list_newest_commands
 from tasks_app.queries.effects import list_effects_done
-from tasks_app.templatetags import words
+from tasks_app.templatetags import refusals, words
 from tasks_app.workflows import registry
 
 _GOAL_SALT = "dashboard.goal"
@@ -195,7 +195,7 @@ def _refused(
     if isinstance(fault, VersionConflictError):
         note: dict[str, object] = {"conflict": conflict_of(request.POST, head, fault)}
     elif not form.errors:
-        note = {"problem": fault.message}
+        note = {"problem": refusals.say(fault)}
     else:
         note = {"problem": _("Some fields need another look. Nothing was sent.")}
     return _answer(request, principal, head, form=form, status=http_status(fault), **note)
@@ -311,7 +311,7 @@ def _goal_again(
         idempotency_key=str(uuid4()) if adopt else posted.get("idempotency_key", ""),
         expected_version=adopt or posted.get("expected_version", ""),
         reason=posted.get("reason", ""),
-        problem="" if conflict or fault is None else fault.message,
+        problem="" if conflict or fault is None else refusals.say(fault),
         problems=forms.show_problems(fields, problems),
         errors=errors_by_field(problems),
     )

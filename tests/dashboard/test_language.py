@@ -218,6 +218,22 @@ def test_forms_answer_in_chinese(task: Task) -> None:
     assert english_words(empty, names_of(task)) | english_words(conflict, names_of(task)) == set()
 
 
+def test_refusals_are_told_in_chinese(task: Task) -> None:
+    """What admission refuses is worded by its code; the text typed is kept (U20)."""
+    client = window(task.initiator)
+    form = {"title": "审阅", "goal/folder": "/不存在/", "goal/language": "zh", "priority": "99"}
+    refused = client.post("/tasks/new/contracts.review/", form).content
+    silent = {"type": "pause", "reason": "", "expected_version": str(task.state_version)}
+    silent["idempotency_key"] = "7d444840-9dc0-11d1-b245-5ffdce74fad3"
+    unsaid = client.post(f"/tasks/{task.pk}/steer/", silent).content
+    viewer = window(factories.make_member(task.tenant, "viewer"))
+    barred = viewer.get("/tasks/new/").content
+    assert "请说明原因" in unsaid.decode()
+    assert "您没有此操作所需的权限" in barred.decode()
+    names = [*names_of(task), "tasks:create", "user"]
+    assert set().union(*(english_words(p, names) for p in (refused, unsaid, barred))) == set()
+
+
 def test_switch_keeps_the_language_and_leads_back(task: Task) -> None:
     """A plain form sets the cookie; pages and admin carry it as `lang`."""
     client = Client()
