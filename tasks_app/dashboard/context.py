@@ -1,10 +1,11 @@
-"""What every page shows around its own content: who, which tenant, what waits, which theme."""
+"""What every page shows around its own content: who, which tenant, what waits, the look."""
 
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from tasks_app.admission import principal as principals
@@ -37,6 +38,11 @@ class Chrome:
     def theme_word(self) -> str:
         """Return the name of the present theme."""
         return {"": _("automatic"), "light": _("light"), "dark": _("dark")}[self.theme]
+
+    @property
+    def other_languages(self) -> list[tuple[str, str]]:
+        """Return the languages to change to, each by the name that its readers use."""
+        return [item for item in settings.LANGUAGES if item[0] != get_language()]
 
 
 def page(request: HttpRequest) -> dict[str, object]:
