@@ -5,7 +5,7 @@ version are one transaction under the row's lock (E6).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -118,12 +118,19 @@ def _check_goal_patch(kind: CommandType, task: Task, payload: Mapping[str, Any])
     """Refuse a goal that could not be worked on, before anything is locked or stored."""
     if kind is not CommandType.ADJUST_GOAL:
         return
-    _, goal = steering.merged_goal(task, dict(payload))
     try:
+        _, goal = steering.merged_goal(task, dict(payload))
         registry.get_definition(task.workflow, task.workflow_version)().check(goal)
     except GoalError as error:
         problem = FieldProblem("/payload" + error.pointer, error.code, error.detail)
         raise InvalidInputError(error.detail, [problem]) from error
+    except InvalidInputError as error:
+        # What the goal calls /goal/x, the caller has sent as /payload/x.
+        problems = [
+            replace(problem, pointer="/payload" + problem.pointer.removeprefix("/goal"))
+            for problem in error.errors
+        ]
+        raise InvalidInputError(error.message, problems) from error
 
 
 def _find_replay(

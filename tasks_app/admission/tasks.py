@@ -1,5 +1,6 @@
 """Taking in a task: authorise, validate, be idempotent, write, schedule. The one way to a new row."""
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -77,7 +78,7 @@ def admit_task(
     refuse_reserved(dict(goal))
     key = idempotency.clean_key(idempotency_key)
     definition = registry.get_definition(workflow)
-    settings = _checked_settings(definition, priority, checkpoint_policy, approval_policy)
+    settings = _checked_settings(definition, title, priority, checkpoint_policy, approval_policy)
     parsed = plans.parse_goal(definition, goal)
     fingerprint = idempotency.fingerprint_of(
         {
@@ -197,11 +198,13 @@ def _check_goal(definition: type[Workflow[Any, Any]], goal: Any) -> None:
 
 def _checked_settings(
     definition: type[Workflow[Any, Any]],
+    title: str | None,
     priority: int,
     checkpoint_policy: Mapping[str, Any] | None,
     approval_policy: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     problems = [
+        *_title_problems(title),
         *_priority_problems(priority),
         *_checkpoint_problems(checkpoint_policy or {}),
         *_approval_problems(definition, approval_policy or {}),
@@ -213,6 +216,12 @@ def _checked_settings(
         "checkpoint_policy": dict(checkpoint_policy or {}),
         "approval_policy": dict(approval_policy or {}),
     }
+
+
+def _title_problems(title: str | None) -> list[FieldProblem]:
+    if not any(unicodedata.category(character) == "Cc" for character in title or ""):
+        return []
+    return [FieldProblem("/title", "invalid_value", "One line without control characters.")]
 
 
 def _priority_problems(priority: object) -> list[FieldProblem]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import IO, Any, NoReturn
 
+from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.parsers import BaseParser
 from typing_extensions import override
 
@@ -46,6 +47,9 @@ class StrictJSONParser(BaseParser):
             HttpFaultError: `payload_too_large`, `invalid_json`, or what the view's `inspect` says.
         """
         request = (parser_context or {}).get("request")
+        encoding = request.META.get("HTTP_CONTENT_ENCODING", "") if request else ""
+        if encoding.lower() not in {"", "identity"}:
+            raise UnsupportedMediaType(encoding, "Bodies are taken without Content-Encoding.")
         data = read_limited(stream, request.META.get("CONTENT_LENGTH") if request else None)
         charset = re.search(r"charset\s*=\s*\"?([^\s;\"]+)", media_type or "", re.IGNORECASE)
         if charset and charset[1].lower() not in {"utf-8", "utf8"}:

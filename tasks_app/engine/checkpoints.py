@@ -66,13 +66,17 @@ def row_of(document: CheckpointDocument, reason: str) -> dict[str, Any]:
     }
 
 
-def load_newest(tenant_id: UUID, task_id: UUID) -> CheckpointDocument | None:
-    """Return the newest checkpoint after verifying it; None when there is none yet.
+def load_newest(tenant_id: UUID, task_id: UUID, expected_seq: int) -> CheckpointDocument | None:
+    """Return the newest checkpoint after verifying it; None when none was written yet.
+
+    `expected_seq` is the number of the newest one by the task's row: a removed one is noticed.
 
     Raises:
         CorruptCheckpointError: checksum, schema or owner do not fit; nothing may be executed.
     """
     row = Checkpoint.objects.for_tenant(tenant_id).filter(task_id=task_id).order_by("-seq").first()
+    if (0 if row is None else row.seq) != expected_seq:
+        raise CorruptCheckpointError("The newest checkpoint is missing.", expected_seq=expected_seq)
     if row is None:
         return None
     document = parse(row.document, row.sha256)

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 SEEN_SECONDS = 0.5
 # How long a claim waits for somebody who holds the row of its task for a moment.
 LOCK_WAIT_SECONDS = 2
+ABANDON_PAUSE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -304,8 +305,14 @@ def release(lease: Lease) -> None:
 def abandon(lease: Lease) -> None:
     """Let a lease end now, after an error of our own: the sweeper recovers the task at once.
 
-    Best effort: when the database cannot be reached the lease ends by itself.
+    Tries for as long as the lease lasts: the error may be the database's restart. Without success
+    the lease ends by itself.
     """
+    while not _is_abandoned(lease) and lease.remaining_seconds > 0:
+        time.sleep(ABANDON_PAUSE_SECONDS)
+
+
+def _is_abandoned(lease: Lease) -> bool:
     try:
         close_old_connections()
         with connection.cursor() as cursor:
@@ -316,6 +323,8 @@ def abandon(lease: Lease) -> None:
             )
     except (DatabaseError, InterfaceError) as error:
         logger.warning("lease.not_abandoned", extra={"error": str(error)})
+        return False
+    return True
 
 
 def database_now() -> datetime:

@@ -89,7 +89,7 @@ def _open(lease: Lease) -> SliceSession:
     """Load and verify what the slice continues from (mission M12, engine contract 7)."""
     task = lease.task
     definition = registry.get_definition(task.workflow, task.workflow_version)
-    document = checkpoints.load_newest(task.tenant_id, task.id)
+    document = checkpoints.load_newest(task.tenant_id, task.id, task.checkpoint_seq)
     session = SliceSession(lease, definition)
     if document is not None and document.plan_version == task.plan_version:
         session.next_position = document.next_position

@@ -62,6 +62,11 @@ class TestA39:
         answer = api.post(TASKS, goal_text('"' + "x" * 5_000_000 + '"'))
         assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
+    def test_encoded_bodies_are_refused(self, api: Api) -> None:
+        """A body is read as it was sent: nothing is unpacked."""
+        answer = api.post(TASKS, "{}", Content_Encoding="gzip")
+        assert answer.status_code == 415
+
     def test_other_charsets_are_refused(self, api: Api) -> None:
         headers = {"Authorization": f"Bearer {api.key}"}
         for kind, status in (

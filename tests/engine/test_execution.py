@@ -188,6 +188,7 @@ def test_damaged_artifact_never_ends_in_success(engine: Engine, settings: Settin
         ({"goal": {"script": [], "color": 1}}, InvalidInputError, "/goal/color"),
         ({"goal": {"script": [], "refuse_goal": True}}, InvalidInputError, "/goal/refuse_goal"),
         ({"priority": 11}, InvalidInputError, "/priority"),
+        ({"title": "a\x1b[31m"}, InvalidInputError, "/title"),
         ({"checkpoint_policy": {"every_steps": 0}}, InvalidInputError, None),
         ({"approval_policy": {"before": ["nothing"]}}, InvalidInputError, None),
         ({"idempotency_key": " "}, InvalidInputError, ""),

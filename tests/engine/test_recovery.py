@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, close_old_connections, connection
 from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
@@ -298,3 +298,34 @@ def test_step_longer_than_three_leases_runs_once(engine: Engine, settings: Setti
     assert (outcome, sum(taken)) == ("completed", 0)
     assert len(taken) > 3
     assert Slice.objects.for_tenant(engine.tenant.id).filter(task_id=task_id).count() == 1
+
+
+def test_removed_checkpoint_is_noticed(engine: Engine, half_done: UUID, tmp_path: Path) -> None:
+    """The task's row knows the number of its newest checkpoint; an older one is not taken."""
+    done = len(lines(tmp_path / "ran"))
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM tasks_app_checkpoint WHERE task_id = %s AND seq ="
+            " (SELECT max(seq) FROM tasks_app_checkpoint WHERE task_id = %s)",
+            [half_done, half_done],
+        )
+    assert engine.run(half_done) == "dead_lettered"
+    assert len(lines(tmp_path / "ran")) == done
+
+
+def test_lease_is_given_back_as_soon_as_the_database_answers(
+    engine: Engine, half_done: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P13: after a slice fell with the database, its lease does not have to run out."""
+    held = lease.claim(half_done)
+    assert held is not None
+    outage = iter([True, True])
+    def unreachable() -> None:
+        if next(outage, False):
+            raise OperationalError("the database restarts")
+        close_old_connections()
+
+    monkeypatch.setattr(lease, "close_old_connections", unreachable)
+    monkeypatch.setattr(lease, "ABANDON_PAUSE_SECONDS", 0.0)
+    lease.abandon(held)
+    assert recovery.recover_lost() == 1

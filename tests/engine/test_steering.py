@@ -263,6 +263,9 @@ def test_adjust_goal_with_a_bad_goal_changes_nothing(engine: Engine) -> None:
     ):
         with pytest.raises(error):
             engine.steer(task_id, "adjust_goal", payload=payload)
+    with pytest.raises(InvalidInputError) as caught:
+        engine.steer(task_id, "adjust_goal", payload={"colour": 1})
+    assert [problem.pointer for problem in caught.value.errors] == ["/payload/colour"]
     task = engine.task(task_id)
     assert (task.plan_version, task.goal["script"][0]["op"]) == (1, "say")
 
