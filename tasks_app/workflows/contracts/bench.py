@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .clauses import review_text
-from .discovery import list_documents
+from .discovery import UNREAD, list_documents
 from .html_report import ReportHead
 from .problems import DocumentError
 from .reading import read_document
@@ -28,6 +28,8 @@ def review_folder(folder: Path) -> Iterator[Outcome]:
     book = load_rules()
     for index, document in enumerate(list_documents(folder)):
         try:
+            if document.problem:
+                raise DocumentError(document.problem, UNREAD[document.problem])
             text = read_document(folder, document.path)
         except DocumentError as error:
             yield Outcome(index, document.path, None, error)

@@ -81,6 +81,16 @@ _NEVER_TEXT: Final = frozenset(
     ]
 )
 
+# Codes the walk itself gives to what nobody can read, with their words for the report.
+UNREAD: Final = {
+    "bad_name": "The name is not valid UTF-8, so neither it nor what it holds was read; rename it.",
+    "folder_not_readable": "The folder may not be listed, so nothing in it was read.",
+    "missing": "It was gone before it could be read.",
+    "not_a_file": "This is a pipe, a socket or a device, not a file.",
+    "permission_denied": "The file system does not say what this is; it may not be read.",
+    "unreadable": "The file system reports an error for this entry.",
+}
+
 
 @dataclass(slots=True)
 class Tally:
@@ -90,7 +100,6 @@ class Tally:
         other_files: Files of kinds that are not documents.
         excluded: Documents left out by a pattern.
         too_deep: Folders below MAX_DEPTH.
-        unreadable_folders: Folders that may not be listed.
         linked_folders: Links to folders, never followed.
         kinds: Suffixes of the documents found.
     """
@@ -98,7 +107,6 @@ class Tally:
     other_files: int = 0
     excluded: int = 0
     too_deep: int = 0
-    unreadable_folders: int = 0
     linked_folders: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
 
@@ -188,19 +196,20 @@ def list_documents(
 ) -> Iterator[Document]:
     """Yield the documents below `folder`, sorted by path within each folder.
 
-    Hidden files and folders are passed over, links to folders are not followed, and links to
-    files are listed so that a bad one shows up in the report.
+    Hidden files and folders are passed over, and links to folders are not followed. Links to
+    files, and everything that may be a document but cannot be read (a closed folder, a pipe, a
+    name that is no text), are listed, so that they show up in the report.
 
     Raises:
-        FolderError: too_many_documents, too_many_entries, bad_pattern.
+        FolderError: too_many_documents, too_many_entries, bad_pattern, folder_not_readable.
     """
     exclusions = compile_exclusions(exclude)
     counts = tally if tally is not None else Tally()
     found = 0
-    for relative, status in _walk(folder, counts):
-        if not is_document_name(relative.rpartition("/")[2]):
+    for entry in _walk(folder, counts):
+        if not (entry.always or is_document_name(entry.path.rpartition("/")[2])):
             counts.other_files += 1
-        elif exclusions and exclusions.fullmatch(relative):
+        elif exclusions and exclusions.fullmatch(entry.path.rstrip("/")):
             counts.excluded += 1
         else:
             found += 1
@@ -208,56 +217,103 @@ def list_documents(
                 raise FolderError(
                     "too_many_documents", f"The folder holds more than {MAX_DOCUMENTS:,} documents."
                 )
-            counts.kinds[Path(relative).suffix.lower() or "none"] += 1
+            counts.kinds[Path(entry.path).suffix.lower() or "none"] += 1
             yield Document(
                 folder=str(folder),
-                path=relative,
-                size_bytes=status.st_size,
-                modified_at=_instant(status.st_mtime_ns),
+                path=entry.path,
+                size_bytes=entry.status.st_size if entry.status else 0,
+                modified_at=_instant(entry.status.st_mtime_ns) if entry.status else "",
+                problem=entry.problem,
             )
 
 
-def _walk(folder: Path, counts: Tally) -> Iterator[tuple[str, os.stat_result]]:
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What the walk found; `always` when its name does not tell whether it is a document."""
+
+    path: str
+    status: os.stat_result | None = None
+    problem: str = ""
+    always: bool = False
+
+
+def _walk(folder: Path, counts: Tally) -> Iterator[_Entry]:
     pending = [("", 0)]
     seen = 0
     while pending:
         prefix, depth = pending.pop()
+        try:
+            entries = _entries(folder / prefix)
+        except OSError as error:
+            yield _closed_folder(prefix, error)
+            continue
         folders: list[str] = []
-        for entry in _entries(folder / prefix, counts):
+        for entry in entries:
             seen += 1
             if seen > MAX_ENTRIES:
                 raise FolderError(
                     "too_many_entries", f"The folder holds more than {MAX_ENTRIES:,} entries."
                 )
-            if entry.name.startswith(".") or not _is_text_name(entry.name):
+            if entry.name.startswith("."):
                 continue
-            relative = f"{prefix}{entry.name}"
-            try:
-                status = entry.stat(follow_symlinks=False)
-                is_folder = entry.is_dir()
-            except OSError:
-                continue  # gone since it was listed
-            if is_folder and entry.is_symlink():
+            if not _is_folder(entry):
+                yield _file(prefix, entry)
+            elif entry.is_symlink():
                 counts.linked_folders += 1
-            elif is_folder:
-                folders.append(f"{relative}/")
-            elif stat.S_ISREG(status.st_mode):
-                yield relative, status
-            elif stat.S_ISLNK(status.st_mode):
-                yield relative, _target_status(entry, status)
+            elif _is_text_name(entry.name):
+                folders.append(f"{prefix}{entry.name}/")
+            else:
+                path = f"{prefix}{_shown(entry.name)}/"
+                yield _Entry(path, problem="bad_name", always=True)
         if depth + 1 > MAX_DEPTH:
             counts.too_deep += len(folders)
         else:
             pending.extend((name, depth + 1) for name in reversed(folders))
 
 
-def _entries(folder: Path, counts: Tally) -> list[os.DirEntry[str]]:
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as scan:
+        return sorted(scan, key=lambda entry: entry.name)
+
+
+def _closed_folder(prefix: str, error: OSError) -> _Entry:
+    if not prefix:
+        raise FolderError("folder_not_readable", "The folder may not be listed.") from error
+    code = "folder_not_readable" if isinstance(error, PermissionError) else _code_of(error)
+    return _Entry(prefix, problem=code, always=True)
+
+
+def _file(prefix: str, entry: os.DirEntry[str]) -> _Entry:
+    path = f"{prefix}{_shown(entry.name)}"
     try:
-        with os.scandir(folder) as scan:
-            return sorted(scan, key=lambda entry: entry.name)
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return _Entry(path, problem=_code_of(error), always=not _is_regular(entry))
+    if stat.S_ISLNK(status.st_mode):
+        status = _target_status(entry, status)
+    elif not stat.S_ISREG(status.st_mode):
+        return _Entry(path, status, "not_a_file", always=True)
+    return _Entry(path, status, "" if _is_text_name(entry.name) else "bad_name")
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
     except OSError:
-        counts.unreadable_folders += 1
-        return []
+        return False  # a link that goes round in circles, or an entry nobody may look at
+
+
+def _is_regular(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _code_of(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    return "permission_denied" if isinstance(error, PermissionError) else "unreadable"
 
 
 def _target_status(entry: os.DirEntry[str], own: os.stat_result) -> os.stat_result:
@@ -274,6 +330,13 @@ def _is_text_name(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _shown(name: str) -> str:
+    r"""Return a name as it is, or with escapes like ``\xe9`` when it is not valid text."""
+    if _is_text_name(name):
+        return name
+    return os.fsencode(name.replace("\\", r"\\")).decode("utf-8", "backslashreplace")
 
 
 def _instant(nanoseconds: int) -> str:

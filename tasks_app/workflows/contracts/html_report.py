@@ -43,7 +43,7 @@ class ReportHead:
         language: en or zh.
         excluded: Documents the goal left out.
         other_files: Files that are not documents.
-        passed_over: Folders not entered: linked, too deep or closed.
+        passed_over: Folders not entered: linked or too deep.
     """
 
     folder: str

@@ -37,12 +37,15 @@ class Document(Value):
         path: Path inside the folder, with forward slashes.
         size_bytes: Size when the folder was listed.
         modified_at: UTC time of the last change, to the nanosecond.
+        problem: Code of discovery.UNREAD when the walk already saw that it cannot be read; left
+            out of the JSON otherwise, so that a readable file is the same item as ever.
     """
 
     folder: str
     path: str
     size_bytes: int
     modified_at: str
+    problem: str = Field(default="", exclude_if=lambda problem: not problem)
 
 
 class Fact(Value):

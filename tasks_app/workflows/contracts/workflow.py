@@ -35,7 +35,7 @@ from tasks_app.workflows import (
 
 from . import report as reporting
 from .clauses import review_text
-from .discovery import Tally, compile_exclusions, list_documents, resolve_folder
+from .discovery import UNREAD, Tally, compile_exclusions, list_documents, resolve_folder
 from .html_report import ReportHead
 from .model import Document, DocumentReview, Publication
 from .problems import DocumentError, FolderError, PublicationError
@@ -204,7 +204,7 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             documents=documents,
             excluded=tally.excluded,
             other_files=tally.other_files,
-            passed_over=tally.too_deep + tally.unreadable_folders + tally.linked_folders,
+            passed_over=tally.too_deep + tally.linked_folders,
         )
 
     @step(title=_("Reviewing"), retry=Retry(max=3), timeout_seconds=180, pure=True)
@@ -216,6 +216,8 @@ class ReviewContracts(Workflow[ReviewGoal, ReviewReport]):
             document: The file.
             rules: Digest of the rule file; a new one means that kept results are out of date.
         """
+        if document.problem:
+            raise ItemError(document.problem, UNREAD[document.problem])
         try:
             text = read_document(Path(document.folder), document.path)
         except DocumentError as error:

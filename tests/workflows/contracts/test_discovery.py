@@ -1,6 +1,8 @@
 """Which files are documents, in which order, and which folders may be read at all."""
 
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,6 +84,83 @@ def test_what_is_passed_over_is_counted(tmp_path: Path) -> None:
     tally = Tally()
     assert len(list(list_documents(tmp_path, ["sub"], tally))) == 1
     assert (tally.other_files, tally.excluded, tally.linked_folders) == (1, 1, 1)
+
+
+def problems(folder: Path, *exclude: str) -> dict[str, str]:
+    return {document.path: document.problem for document in list_documents(folder, exclude)}
+
+
+def test_name_that_is_not_utf8_is_listed_with_escapes(tmp_path: Path) -> None:
+    """Two names never look the same, and a folder of such a name is listed, too."""
+    write(tmp_path, {"a.txt": "x", "caf\\xe9.txt": "x"})
+    raw = os.fsencode(tmp_path)
+    for name in (b"caf\xe9.txt", b"photo\xe9.png", b"back\\slash\xff.txt"):
+        Path(os.fsdecode(raw + b"/" + name)).write_text("x")
+    Path(os.fsdecode(raw + b"/dir\xe9")).mkdir()
+    tally = Tally()
+    listed = list(list_documents(tmp_path, (), tally))
+    assert [(item.path, item.problem) for item in listed] == [
+        ("a.txt", ""),
+        (r"back\\slash\xff.txt", "bad_name"),
+        (r"caf\xe9.txt", ""),
+        (r"caf\xe9.txt", "bad_name"),
+        (r"dir\xe9/", "bad_name"),
+    ]
+    assert tally.other_files == 1
+    assert listed == list(list_documents(tmp_path))
+
+
+def test_readable_file_is_the_same_item_as_before_problems_were_listed(tmp_path: Path) -> None:
+    write(tmp_path, {"a.txt": "x"})
+    (document,) = list_documents(tmp_path)
+    assert set(document.model_dump(mode="json")) == {"folder", "path", "size_bytes", "modified_at"}
+
+
+def test_pipe_and_socket_are_listed_whatever_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe.bin")
+    monkeypatch.chdir(tmp_path)  # an address of a socket is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("wire.sock")
+        assert problems(tmp_path) == {"pipe.bin": "not_a_file", "wire.sock": "not_a_file"}
+    assert problems(tmp_path, "*.sock") == {"pipe.bin": "not_a_file"}
+
+
+def test_link_in_a_circle_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    assert paths(tmp_path) == ["loop.txt"]
+
+
+@pytest.fixture
+def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with one that may not be listed, and one whose entries may not be looked at."""
+    write(tmp_path, {"a.txt": "x", "b/c.txt": "x", "d/e.txt": "x", "d/f.png": "x", "g.txt": "x"})
+    (tmp_path / "d" / "sub").mkdir()
+    tmp_path.chmod(0o755)
+    (tmp_path / "b").chmod(0)
+    (tmp_path / "d").chmod(0o444)
+    monkeypatch.chdir(tmp_path)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may list every folder, nobody may not
+    try:
+        yield Path()  # not by its whole path: nobody may not pass the folders above
+    finally:
+        os.seteuid(user)
+        (tmp_path / "b").chmod(0o755)
+        (tmp_path / "d").chmod(0o755)
+
+
+def test_closed_folders_are_listed(closed: Path) -> None:
+    assert list(problems(closed).items()) == [
+        ("a.txt", ""),
+        ("g.txt", ""),
+        ("b/", "folder_not_readable"),
+        ("d/e.txt", "permission_denied"),
+        ("d/sub/", "folder_not_readable"),
+    ]
+    assert list(problems(closed, "b", "d/**")) == ["a.txt", "g.txt"]
 
 
 def test_number_of_documents_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """contracts.review on the real engine: admission, map, report, approval, one publication."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,22 @@ def test_review_without_publication_asks_nobody(engine: Engine, folder: Path) ->
     assert {row.name for row in stored} == {
         "report.html", "findings.csv", "documents.csv", "findings.jsonl",
     }  # fmt: skip
+
+
+def test_what_cannot_be_read_is_named_and_counted(engine: Engine, folder: Path) -> None:
+    """Pipes and names that are not valid text are in the figures that approvers see."""
+    os.mkfifo(folder / "pipe.txt")
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.txt")).write_text("x")
+    task = engine.drive(submit(engine, folder))
+    report = workflow.ReviewReport.model_validate(task.result)
+    assert (report.documents, report.reviewed, report.unreadable) == (5, 2, 3)
+    (table,) = (item for item in report.files if item.name == "documents.csv")
+    (stored,) = (folder.parent / "artifacts").rglob(f"*{table.sha256}*")
+    text = stored.read_text("utf-8-sig")
+    assert "pipe.txt" in text
+    assert "not_a_file" in text
+    assert r"caf\xe9.txt" in text
+    assert "bad_name" in text
 
 
 def test_approved_report_is_published_once(engine: Engine, folder: Path) -> None:
