@@ -53,6 +53,9 @@ def run_stack(options: argparse.Namespace, story: Story) -> int:
     """Start the stack, run the story on it, stop it; every way out leaves nothing running."""
     home = state.home()
     running = state.find_running(home)
+    if running is not None and getattr(options, "exit", False):
+        print("A stack runs here already; run python3 manage.py down first.", file=sys.stderr)
+        return EXIT_USAGE
     if running is not None:
         print(f"Already running here (pid {running.supervisor.pid}).\n{running.summary}")
         print("Stop it with: python3 manage.py down")
@@ -166,6 +169,13 @@ def _folder(text: str) -> Path:
     return path
 
 
+def _port(text: str) -> int:
+    try:
+        return ports.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def _without_wheels(arguments: Sequence[str]) -> list[str]:
     kept = list(arguments)
     if "--wheels" in kept:
@@ -179,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    common.add_argument("--port", type=int, help="default: 8000 or the next free one")
+    common.add_argument("--port", type=_port, help="default: 8000 or the next free one")
     common.add_argument("--fresh", action="store_true", help="delete the local data first")
     common.add_argument("--no-input", action="store_true", help="ask nothing")
     common.add_argument("--wheels", metavar="DIR", help="install from this folder, no network")

@@ -4,27 +4,24 @@ Everything it says is read from the running product or counted outside of it; it
 when all of it came true.
 """
 
-import os
 import shlex
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from runtime_project.bootstrap import step
 from runtime_project.local.demo_checks import Facts, count_effects, download_artifacts
 from runtime_project.local.demo_client import DemoClient, Json
+from runtime_project.local.demo_crash import WorkerCrash
 from runtime_project.local.demo_screen import Screen
 from runtime_project.local.processes import LocalStackError
 from runtime_project.local.stack import WORKERS, LocalStack
 
 WORKFLOW = "contracts.review"
-KILL_AT = 0.4
 POLL_SECONDS = 0.05
 # A task that shows no change for so long is stuck, and the demo says so.
 STUCK_SECONDS = 120.0
-TAKE_OVER_SECONDS = 60.0
 APPROVER_WAITS_SECONDS = 1.0
 ENDED = {"completed", "failed", "cancelled", "dead_lettered"}
 
@@ -57,6 +54,7 @@ class Demo:
         log = stack.supervisor.log("web")
         self.submitter = DemoClient(stack.url, keys["submitter"], log)
         self.approver = DemoClient(stack.url, keys["approver"], log)
+        self.crash = WorkerCrash(stack, self.submitter, self.facts, self.screen)
 
     def run(self) -> int:
         """Tell the story; return 0 when every promise came true."""
@@ -128,9 +126,7 @@ class Demo:
         changed, mark = time.monotonic(), _mark(snapshot)
         while snapshot["status"] not in ENDED:
             self._show_progress(snapshot)
-            worker = "" if self.facts.killed else self._find_worker_to_kill(snapshot)
-            if worker:
-                self._kill_and_see(worker, snapshot)
+            self.crash.try_at(snapshot)
             if snapshot["status"] == "input_required" and snapshot["openApproval"]:
                 self._decide(snapshot["openApproval"]["id"])
             self.stack.supervisor.tick()
@@ -148,59 +144,6 @@ class Demo:
             cause="the workers cannot reach Redis or the database, or a step hangs",
             remedy="python3 manage.py demo -v",
             log=self.stack.supervisor.log(WORKERS[1]),
-        )
-
-    def _find_worker_to_kill(self, snapshot: Json) -> str:
-        """Return the worker that holds the task far enough on to be worth killing, or ""."""
-        is_far_enough = (snapshot["progress"] or 0) >= KILL_AT and snapshot["lastCheckpoint"]
-        if snapshot["status"] != "working" or not is_far_enough:
-            return ""
-        return self._find_worker(snapshot["lease"])
-
-    def _find_worker(self, lease: Json | None) -> str:
-        """Return the name of the worker whose process group holds a lease, or ""."""
-        if lease is None or lease["pid"] is None:
-            return ""
-        with suppress(ProcessLookupError):
-            group = os.getpgid(lease["pid"])
-            return next((n for n in WORKERS if self.stack.supervisor.pid(n) == group), "")
-        return ""
-
-    def _kill_and_see(self, worker: str, snapshot: Json) -> None:
-        """Kill the worker that holds the lease, and tell who takes the task over and when."""
-        lease = snapshot["lease"]
-        self.facts.sample_memory(self.stack)
-        self.stack.supervisor.kill(worker)
-        killed = time.monotonic()
-        self.facts.killed = worker
-        self.screen.say(
-            f"✗ {worker} killed with SIGKILL at {snapshot['progress']:.0%}, "
-            f"while it held the task (pid {lease['pid']}, fence {lease['fence']})"
-        )
-        latest = dict(snapshot)
-
-        def is_taken_over() -> bool:
-            latest.update(self._snapshot())
-            new = latest["lease"]
-            return latest["status"] in ENDED or bool(new and new["fence"] > lease["fence"])
-
-        if not self.stack.supervisor.wait(is_taken_over, seconds=TAKE_OVER_SECONDS):
-            raise LocalStackError(
-                "nobody took the task over after its worker was killed",
-                cause="the sweeper or the other worker does not run",
-                log=self.stack.supervisor.log("sweep"),
-            )
-        self._tell_take_over(latest, time.monotonic() - killed)
-
-    def _tell_take_over(self, snapshot: Json, seconds: float) -> None:
-        lease = snapshot["lease"] or {}
-        taker = self._find_worker(snapshot["lease"])
-        self.facts.expect("another worker process takes the task over", holds=bool(taker))
-        self.facts.expect("the take-over is recorded", holds=snapshot["recoveries"] >= 1)
-        checkpoint = (snapshot["lastCheckpoint"] or {}).get("seq")
-        self.screen.say(
-            f"✓ taken over by {taker or 'nobody'} (pid {lease.get('pid')}, "
-            f"fence {lease.get('fence')}) after {seconds:.1f} s, from checkpoint #{checkpoint}"
         )
 
     def _decide(self, approval_id: str) -> None:
@@ -231,7 +174,7 @@ class Demo:
             f"{report['clauses']} clauses found; risk: {levels}"
         )
         for risk in report["top_risks"][:3]:
-            self.screen.say(f"  {risk['score']} {risk['path']}: {risk['reason']}")
+            self.screen.say(f"  {risk['score']} {risk['path']}: {risk['reason'] or 'no finding'}")
         for file in report["files"]:
             self.screen.say(f"  {file['name']}, {file['size_bytes']:,} bytes")
         self.screen.say(f"  exactly this: sha256 {approval['argsSha256']}")
@@ -255,9 +198,12 @@ class Demo:
 
     def _show_result(self, snapshot: Json) -> None:
         status = snapshot["status"]
-        self.facts.expect(
-            "a worker is killed while it holds the task", holds=bool(self.facts.killed)
-        )
+        if self.collects:
+            self.facts.expect(
+                "a worker is killed while it holds the task", holds=bool(self.facts.killed)
+            )
+        elif status == "completed":
+            self.crash.tell_if_none()
         self.facts.expect(f"the task completes, and is not {status}", holds=status == "completed")
         if status != "completed":
             self.screen.say(f"✗ {snapshot['statusMessage']}")

@@ -48,12 +48,12 @@ class DemoClient:
         """Return the authoritative present state of a task."""
         return self._json("GET", f"/runtime/tasks/{task_id}")
 
-    def list_of(self, task_id: str, what: str) -> list[Json]:
-        """Return all effects, artifacts or another list of a task."""
+    def list_of(self, task_id: str, what: str, **query: str | int) -> list[Json]:
+        """Return all effects, artifacts or another list of a task; `query` narrows it."""
         found: list[Json] = []
         cursor: str | None = None
         while True:
-            parameters = {} if cursor is None else {"cursor": cursor}
+            parameters = query if cursor is None else {**query, "cursor": cursor}
             page = self._json("GET", f"/runtime/tasks/{task_id}/{what}", params=parameters)
             found += page["items"]
             cursor = page.get("nextCursor")
@@ -92,9 +92,20 @@ class DemoClient:
             answer = self._http.request(method, path, **arguments)
         except httpx.TransportError as error:
             raise LocalStackError(f"{method} {path}: no answer ({error})", log=self._log) from error
+        if answer.is_client_error:
+            raise LocalStackError(say_problem(answer))
         if answer.is_error:
-            raise LocalStackError(
-                f"{method} {path} answered {answer.status_code}: {answer.text}", log=self._log
-            )
+            said = f"{method} {path} answered {answer.status_code}: {say_problem(answer)}"
+            raise LocalStackError(said, log=self._log)
         result: Json = answer.json()
         return result
+
+
+def say_problem(answer: httpx.Response) -> str:
+    """Return the sentence of a refusal without its full stop; the bare text if it has none."""
+    try:
+        problem = answer.json()
+        first = next(iter(problem.get("errors", ())), problem)
+        return str(first["detail"]).removesuffix(".")
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return f"The answer was {answer.status_code}: {answer.text}"

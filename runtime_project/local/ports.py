@@ -6,6 +6,18 @@ from pathlib import Path
 
 FIRST_PORT = 8000
 LAST_PORT = 8019
+HIGHEST_PORT = 65535
+
+
+def parse(text: str) -> int:
+    """Return the port that a person wrote.
+
+    Raises:
+        ValueError: not a number from 1 to 65535, in words.
+    """
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= HIGHEST_PORT:
+        return int(text)
+    raise ValueError(f"{text} is not a port: 1 to {HIGHEST_PORT}")
 
 
 def is_free(host: str, port: int) -> bool:

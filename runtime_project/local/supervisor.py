@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +129,17 @@ class Supervisor:
         """Kill a program and all its children at once, as a crash would; it is restarted later."""
         _signal_group(self._entries[name].process, signal.SIGKILL)
         self._entries[name].process.wait()
+
+    @contextmanager
+    def standing_still(self, name: str) -> Iterator[None]:
+        """Halt a program and all its children while the context lasts, unless it is killed."""
+        process = self._entries[name].process
+        _signal_group(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            if process.poll() is None:
+                _signal_group(process, signal.SIGCONT)
 
     def stop(self, *, seconds: float) -> None:
         """End all programs, last added first; those not ended in time are killed."""
