@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from .model import Document
-from .problems import FolderError
+from .problems import FolderError, outside
 
 MAX_DOCUMENTS: Final = 20_000
 MAX_ENTRIES: Final = 500_000
@@ -120,9 +120,7 @@ def resolve_folder(folder: str, roots: Sequence[Path]) -> Path:
     """
     if "\x00" in folder or not Path(folder).is_absolute():
         raise FolderError("folder_not_absolute", "Give the absolute path of a folder.")
-    refusal = FolderError(
-        "folder_not_allowed", "This folder is outside the folders that may be read."
-    )
+    refusal = FolderError("folder_not_allowed", outside("read", roots, "RUNTIME_INPUT_ROOTS"))
     lexical = Path(os.path.normpath(folder))
     real_roots = [root.resolve() for root in roots]
     try:

@@ -5,6 +5,9 @@ The workflow turns them into item errors and goal errors; nothing here knows of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 
 class DocumentError(Exception):
     """One document cannot be reviewed; the others can.
@@ -48,3 +51,17 @@ class PublicationError(Exception):
         self.code = code
         self.message = message
         self.retryable = retryable
+
+
+def outside(act: str, roots: Sequence[Path], setting: str) -> str:
+    """Return what to tell about a folder outside `roots`, which the operator has allowed.
+
+    Args:
+        act: What the folders may be: "read", "published to".
+        roots: The allowed folders; they are named, for they are no secret.
+        setting: The setting to name when nothing is allowed.
+    """
+    if not roots:
+        return f"No folder may be {act} here; the operator allows some by setting {setting}."
+    names = ", ".join(map(str, roots))
+    return f"This folder is outside the folders that may be {act}: {names}."

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from .model import Publication
-from .problems import PublicationError
+from .problems import PublicationError, outside
 
 MAX_BYTES: Final = 200 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 64 * 1024
@@ -175,7 +175,7 @@ def _resolve_target(target: str, roots: Sequence[Path]) -> Path:
         raise PublicationError("target_not_allowed", "The path cannot be followed.") from error
     if not allowed:
         raise PublicationError(
-            "target_not_allowed", "This folder is outside the folders that may be published to."
+            "target_not_allowed", outside("published to", roots, "RUNTIME_PUBLISH_ROOTS")
         )
     if real.exists() and not real.is_dir():
         raise PublicationError("target_not_a_folder", "This is a file, not a folder.")

@@ -61,6 +61,7 @@ class ReviewGoal(_Model):
         title=_("Folder"),
         description=_(
             "Absolute path of a folder of documents: txt, md, html, pdf, docx. "
+            "It must lie inside a folder that this installation allows to be read. "
             "Folders inside it are read too."
         ),
         min_length=1,
@@ -89,7 +90,8 @@ class ReviewGoal(_Model):
         default=None,
         title=_("Publish to"),
         description=_(
-            "Absolute path of a folder, or an https address. A person is asked first. "
+            "Absolute path of a folder inside one that this installation allows, or an allowed "
+            "https address. A person is asked first. "
             "Empty: the report stays here and nobody is asked."
         ),
     )

@@ -175,4 +175,31 @@ def test_bad_goal_is_refused_at_its_field(
     (problem,) = caught.value.errors
     assert problem.pointer.endswith(pointer)
     assert problem.code == code
+    allowed = {
+        "folder_not_allowed": str(folder.parent),
+        "target_not_allowed": str(folder.parent / "published"),
+    }
+    assert problem.detail.endswith(f": {allowed[code]}." if code in allowed else "")
     assert not Task.objects.for_tenant(engine.tenant.id).exists()
+
+
+@pytest.mark.parametrize(
+    ("goal", "roots", "setting"),
+    [
+        ({}, "input_roots", "RUNTIME_INPUT_ROOTS"),
+        ({"publish_to": "/srv/published"}, "publish_roots", "RUNTIME_PUBLISH_ROOTS"),
+    ],
+)
+def test_refusal_names_the_setting_when_no_folder_is_allowed(
+    engine: Engine,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    goal: dict[str, Any],
+    roots: str,
+    setting: str,
+) -> None:
+    monkeypatch.setitem(settings.RUNTIME, roots, ())
+    with pytest.raises(InvalidInputError) as caught:
+        submit(engine, folder, goal)
+    (problem,) = caught.value.errors
+    assert problem.detail.endswith(f"by setting {setting}.")
