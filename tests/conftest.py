@@ -7,6 +7,7 @@ from django.contrib.auth.management import create_permissions
 from django.contrib.contenttypes.management import create_contenttypes
 from django.contrib.contenttypes.models import ContentType
 from django.db.models.signals import post_migrate
+from django.utils import translation
 
 
 def _forget_content_types(**_: Any) -> None:
@@ -25,3 +26,9 @@ def django_db_modify_db_settings() -> None:
     )
     post_migrate.disconnect(create_contenttypes)
     post_migrate.connect(_forget_content_types, dispatch_uid="tests.forget_content_types")
+
+
+@pytest.fixture(autouse=True)
+def _own_language() -> None:
+    # A request leaves its language behind in the thread.
+    translation.deactivate()

@@ -92,9 +92,12 @@ def _decided(request: HttpRequest, principal: Principal, approval_id: UUID) -> H
     """Lead to the next waiting approval, or back to the inbox."""
     approved = request.POST.get("decision") == "approve"
     text = (
-        _("Approved. The task goes on.") if approved else _("Denied. The task reads your reason.")
+        _("%(tool)s approved. “%(title)s” goes on.")
+        if approved
+        else _("%(tool)s denied. “%(title)s” reads your reason.")
     )
-    messages.success(request, text)
+    decided = get_approval(principal, approval_id)
+    messages.success(request, text % {"tool": decided.tool, "title": decided.task_title})
     following = find_next_waiting(principal, after=approval_id)
     if following is not None:
         return redirect("dashboard:approval", following)

@@ -157,6 +157,14 @@ def _banner(head: Head) -> Banner | None:
             return _queued_banner(head)
         case TaskStatus.FAILED | TaskStatus.DEAD_LETTERED:
             return Banner("red", "warning", snap.status_message)
+        case TaskStatus.COMPLETED if snap.refused_acts:
+            return Banner(
+                "amber",
+                "warning",
+                snap.status_message,
+                url=reverse("dashboard:approval", args=[snap.refused_acts[-1].id]),
+                act=_("Open the approval"),
+            )
         case TaskStatus.CANCELLED:
             return Banner("neutral", "slash", _("Cancelled."), _because(head, "cancel"))
         case _:

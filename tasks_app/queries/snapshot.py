@@ -72,6 +72,15 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedAct:
+    """An act that was left out because its approval was denied or ran out."""
+
+    id: UUID
+    tool: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """Where a task stands. `progress` is 0 to 1, or None while the total is unknown."""
 
@@ -98,6 +107,7 @@ class TaskSnapshot:
     cancel_requested: bool
     open_approval: OpenApproval | None
     open_question: OpenQuestion | None
+    refused_acts: tuple[RefusedAct, ...]
     pending_commands: int
     error: Mapping[str, Any] | None
     result: Any
@@ -166,6 +176,12 @@ def _rows(principal: Principal) -> QuerySet[Task]:
             )
         )
     )
+    refused = (
+        Approval.objects.visible_to(principal)
+        .filter(**of_task, status__in=("denied", "expired"))
+        .order_by("created_at")
+        .values_list(JSONObject(id="id", tool="tool", status="status"))
+    )
     question = (
         Step.objects.for_tenant(principal.tenant_id)
         .filter(**of_task, kind="question", status=WAITING, retired_in__isnull=True)
@@ -183,6 +199,7 @@ def _rows(principal: Principal) -> QuerySet[Task]:
     rows: QuerySet[Task] = Task.objects.visible_to(principal)
     return rows.select_related("initiator").annotate(
         open_approvals=ArraySubquery(approval[:1]),
+        refused_approvals=ArraySubquery(refused[:20]),
         open_questions=ArraySubquery(question[:1]),
         pending_commands=Coalesce(Subquery(pending), 0),
         lease_left=ExpressionWrapper(
@@ -195,13 +212,18 @@ def _rows(principal: Principal) -> QuerySet[Task]:
 def _snapshot(row: Any) -> TaskSnapshot:
     status = TaskStatus(row.status)
     approval = _approval(row.open_approvals)
+    refused = tuple(
+        RefusedAct(UUID(found["id"]), found["tool"], found["status"])
+        for found in row.refused_approvals or ()
+    )
     return row_of(
         TaskSnapshot,
         row,
         task_id=row.id,
         status=status,
         outside_status=OUTSIDE[status],
-        status_message=_message(row, status, approval),
+        status_message=_message(row, status, approval, refused),
+        refused_acts=refused,
         seq=row.event_seq,
         progress=progress_of(status, row.progress_done, row.progress_total),
         last_checkpoint=_checkpoint(row),
@@ -260,7 +282,12 @@ def _question(found: list[dict[str, Any]]) -> OpenQuestion | None:
     )
 
 
-def _message(row: Task, status: TaskStatus, approval: OpenApproval | None) -> str:
+def _message(
+    row: Task,
+    status: TaskStatus,
+    approval: OpenApproval | None,
+    refused: tuple[RefusedAct, ...],
+) -> str:
     words = {
         TaskStatus.QUEUED: _("Waiting for a worker."),
         TaskStatus.WORKING: row.phase or _("Working."),
@@ -280,6 +307,9 @@ def _message(row: Task, status: TaskStatus, approval: OpenApproval | None) -> st
         if approval is not None:
             return _("Waiting for a decision on %(tool)s.") % {"tool": approval.tool}
         return _("Waiting for a person.")
+    if status is TaskStatus.COMPLETED and refused:
+        acts = ", ".join(act.tool for act in refused)
+        return _("Completed without %(acts)s: not approved.") % {"acts": acts}
     reason = str((row.error or {}).get("message") or row.stop_reason)
     if status is TaskStatus.DEAD_LETTERED:
         return _("Held for an operator: %(reason)s") % {"reason": reason}

@@ -21,6 +21,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.engine import recovery
 from tasks_app.models import Approval
+from tasks_app.queries.snapshot import get_snapshot
 from tests.support.engine import Engine, lines
 
 
@@ -76,6 +77,9 @@ def test_denied_act_is_skipped_and_the_task_goes_on(engine: Engine, tmp_path: Pa
     decide(engine, approval_of(engine, task_id), "deny")
     task = engine.drive(task_id)
     assert (task.status, task.result, lines(out)) == ("completed", {"after": True}, [])
+    snapshot = get_snapshot(engine.operator, task_id)
+    assert snapshot.status_message == "Completed without act: not approved."
+    assert [(act.tool, act.status) for act in snapshot.refused_acts] == [("act", "denied")]
 
 
 def test_expired_approval_counts_as_denied(engine: Engine, tmp_path: Path) -> None:

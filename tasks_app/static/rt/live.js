@@ -103,7 +103,7 @@ class Live {
     const panel = document.getElementById('steering');
     const form = panel?.querySelector('#steer');
     if (!form || form.dataset.version === head.dataset.version) return;
-    const used = form.contains(document.activeElement)
+    const used = form.querySelector('#conflict, #problem') || form.contains(document.activeElement)
       || [...form.querySelectorAll('textarea, input:not([type=hidden])')].some((f) => f.value !== f.defaultValue);
     const note = form.querySelector('.stale');
     if (used && note) {
