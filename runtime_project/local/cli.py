@@ -163,10 +163,12 @@ def _delete_data(home: Path, *, ask: bool) -> bool:
 
 
 def _folder(text: str) -> Path:
-    path = Path(text).expanduser().resolve()
-    if not path.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is not a folder")
-    return path
+    # An unknown ~user, a circle of links, a folder above that may not be entered.
+    with suppress(OSError, RuntimeError):
+        path = Path(text).expanduser().resolve()
+        if path.is_dir():
+            return path
+    raise argparse.ArgumentTypeError(f"{text} is not a folder, or may not be read")
 
 
 def _port(text: str) -> int:

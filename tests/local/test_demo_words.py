@@ -54,6 +54,19 @@ def test_port_may_be_the_first_and_the_last() -> None:
     assert [ports.parse("1"), ports.parse("65535")] == [1, 65535]
 
 
+def test_input_that_is_no_folder_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file, a circle of links and an unknown person's home are told alike."""
+    (tmp_path / "file").touch()
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for text in (str(tmp_path / "file"), str(tmp_path / "circle"), "~nobody-of-this-name/x"):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["demo", "--input", text])
+        assert ended.value.code == 2
+        assert f"{text} is not a folder" in capsys.readouterr().err
+
+
 def test_problem_is_told_in_the_sentence_of_its_first_field() -> None:
     """The field's sentence says more than the general one; JSON is not for people."""
     body = {"detail": "The goal does not fit.", "errors": [{"detail": "No document to review."}]}

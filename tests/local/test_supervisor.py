@@ -132,3 +132,19 @@ def test_programs_die_with_a_killed_supervisor(tmp_path: Path) -> None:
         owner.send_signal(signal.SIGKILL)
     assert child is not None
     assert processes.wait_until(lambda: not child.is_alive(), seconds=5)
+
+
+def test_supervisor_halts_a_group_and_lets_it_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Program and child stand still while one looks at them, and run afterwards."""
+
+    def states() -> set[str]:
+        pids = (supervisor.pid("parent"), child)
+        stats = [Path(f"/proc/{pid}/stat").read_text() for pid in pids]
+        return {text.rpartition(")")[2].split()[0] for text in stats}
+
+    supervisor.add(program("parent", WITH_CHILD, tmp_path))
+    assert supervisor.wait(lambda: says(supervisor, "parent"), seconds=10)
+    child = int(processes.last_lines(supervisor.log("parent"))[0])
+    with supervisor.standing_still("parent"):
+        assert processes.wait_until(lambda: states() == {"T"}, seconds=5)
+    assert processes.wait_until(lambda: "T" not in states(), seconds=5)
