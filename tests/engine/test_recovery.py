@@ -320,6 +320,7 @@ def test_lease_is_given_back_as_soon_as_the_database_answers(
     held = lease.claim(half_done)
     assert held is not None
     outage = iter([True, True])
+
     def unreachable() -> None:
         if next(outage, False):
             raise OperationalError("the database restarts")
