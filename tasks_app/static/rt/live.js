@@ -7,6 +7,14 @@ const EVENTS = ['task.snapshot', 'status', 'progress', 'log', 'artifact', 'check
 const BACKOFF = [1, 2, 5, 10, 30];
 const seconds = (n) => n * 1000;
 
+// A form is in use with the focus in it, text written, or an answer that a person has not read away.
+function inUse(form) {
+  return Boolean(form) && (form.querySelector('#conflict, #problem') !== null
+    || form.contains(document.activeElement)
+    || [...form.querySelectorAll('textarea')].some((f) => f.value.trim() !== '')
+    || [...form.querySelectorAll('input:not([type=hidden])')].some((f) => f.value !== f.defaultValue));
+}
+
 class Live {
   constructor(page, indicator) {
     this.page = page;
@@ -21,6 +29,11 @@ class Live {
 
   start() {
     document.body.addEventListener('htmx:after:swap', () => this.swapped());
+    // Somebody began to write after the fresh form was asked for: it is not put in their way.
+    document.body.addEventListener('htmx:before:swap', (e) => {
+      const panel = e.detail.ctx.sourceElement;
+      if (panel?.id === 'steering' && inUse(panel.querySelector('#steer'))) e.preventDefault();
+    });
     document.body.addEventListener('htmx:after:request', (e) => this.answered(e.detail.ctx));
     document.addEventListener('visibilitychange', () => this.visibility());
     addEventListener('pagehide', () => this.close());
@@ -103,8 +116,7 @@ class Live {
     const panel = document.getElementById('steering');
     const form = panel?.querySelector('#steer');
     if (!form || form.dataset.version === head.dataset.version) return;
-    const used = form.querySelector('#conflict, #problem') || form.contains(document.activeElement)
-      || [...form.querySelectorAll('textarea, input:not([type=hidden])')].some((f) => f.value !== f.defaultValue);
+    const used = inUse(form);
     const note = form.querySelector('.stale');
     if (used && note) {
       const text = note.dataset.t.replace('{version}', head.dataset.version).replace('{who}', head.dataset.moved || '');

@@ -215,7 +215,7 @@ def test_b9_approve_consumes_exactly_the_shown_digest(world: World, sign_in: Sig
     assert digest == world.approval(task).args_sha256
     page.get_by_label("Reason").fill("read it in full")
     page.get_by_role("button", name=re.compile("^Approve")).click()
-    expect(page.locator(".messages")).to_contain_text("Approved")
+    expect(page.locator(".messages")).to_contain_text("approved")
     decision = ApprovalDecision.objects.for_tenant(world.tenant.pk).get()
     assert decision.args_sha256 == digest
     world.run(task.pk)
@@ -250,7 +250,7 @@ def test_b16_everything_works_without_scripts(world: World, sign_in: SignIn) -> 
     approver.locator("#rows a").first.click()
     approver.get_by_label("Reason").fill("fine")
     approver.get_by_role("button", name=re.compile("^Deny")).click()
-    expect(approver.locator(".messages")).to_contain_text("Denied")
+    expect(approver.locator(".messages")).to_contain_text("denied")
 
 
 def test_b18_admin_panel_acts_and_tells_history(world: World, sign_in: SignIn) -> None:
@@ -316,7 +316,7 @@ def test_keyboard_reaches_the_decision(world: World, sign_in: SignIn) -> None:
     assert world.approval(task).status == "pending"
     page.get_by_role("button", name=re.compile("^Approve")).focus()
     page.keyboard.press("Control+Enter")
-    expect(page.locator(".messages")).to_contain_text("Approved")
+    expect(page.locator(".messages")).to_contain_text("approved")
     assert world.approval(task).status == "approved"
 
 
