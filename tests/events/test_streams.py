@@ -350,6 +350,7 @@ def test_redis_outage_under_open_streams(
         assert events.next("terminal").data["seq"] == 9
 
 
+@pytest.mark.crash
 def test_many_streams_hold_no_database_session(web: WebServer) -> None:
     """P15: 50 authenticated streams, no PostgreSQL session of theirs; closing frees all."""
     tasks = [factories.make_task() for _ in range(5)]

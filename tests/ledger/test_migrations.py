@@ -51,6 +51,7 @@ def connect(django_db_setup: None) -> Iterator[Callable[[], psycopg.Connection]]
         each.close()
 
 
+@pytest.mark.crash
 def test_migrations_go_back_to_nothing_and_forward_again(subject: Subject) -> None:
     """Backward leaves no table, function or trigger; forward works with all guards again."""
     before = own_objects()

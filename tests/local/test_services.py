@@ -18,6 +18,9 @@ from runtime_project.local.postgres import SUPERUSER, EmbeddedPostgres, packaged
 from runtime_project.local.processes import LocalStackError, ProcessIdentity
 from runtime_project.local.services import LocalServices, socket_folder
 
+# Servers are really started and killed here, with the slow real things.
+pytestmark = pytest.mark.crash
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

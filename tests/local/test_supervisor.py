@@ -12,6 +12,9 @@ from runtime_project.local import processes
 from runtime_project.local.processes import ProcessIdentity
 from runtime_project.local.supervisor import Program, Supervisor
 
+# Servers are really started and killed here, with the slow real things.
+pytestmark = pytest.mark.crash
+
 ROOT = Path(__file__).resolve().parents[2]
 SAY_AND_WAIT = "import signal; print('up', flush=True); signal.pause()"
 STUBBORN = (
