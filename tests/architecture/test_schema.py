@@ -169,6 +169,7 @@ def test_every_index_names_the_query_it_serves() -> None:
     assert bare == []
 
 
+@pytest.mark.crash
 @pytest.mark.django_db(transaction=True)
 def test_migrations_run_backward_and_forward() -> None:
     """All our migrations undo and apply again; the schema afterwards is the same."""

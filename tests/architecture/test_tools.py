@@ -43,6 +43,7 @@ def test_format_is_clean() -> None:
     _run(["ruff", "format", "--check", "."], seconds=60)
 
 
+@pytest.mark.crash
 @pytest.mark.timeout(360)
 def test_types_are_clean() -> None:
     """Mypy strict over product and tests; an old Python has to read manage.py, so it has none."""

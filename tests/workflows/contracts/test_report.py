@@ -234,6 +234,7 @@ def many(count: int) -> Iterator[Outcome]:
         )
 
 
+@pytest.mark.crash
 def test_two_thousand_documents_make_a_small_file(tmp_path: Path) -> None:
     summary = make_report(tmp_path, many(2_000))
     assert summary.reviewed == 2_000
@@ -241,6 +242,7 @@ def test_two_thousand_documents_make_a_small_file(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size <= 5_000_000
 
 
+@pytest.mark.crash
 def test_memory_hardly_grows_with_the_number_of_documents(tmp_path: Path) -> None:
     """A row stays for each document, a whole review only for the highest scores."""
     peaks = []
