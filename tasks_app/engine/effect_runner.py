@@ -32,7 +32,7 @@ def run_effect(session: SliceSession, step: Step) -> None:
         SafePointNeeded: a command waits; apply it and come back.
         SliceDone: the task ended or needs a person.
     """
-    declared = session.definition.step_definition(step.method)
+    declared = session.bound(step).declared
     session.commit()
     approval = _approval_of(session, step)
     if approval is not None and not approval["approved"]:
@@ -52,8 +52,8 @@ def run_effect(session: SliceSession, step: Step) -> None:
 
 
 def _call(session: SliceSession, step: Step) -> None:
-    declared = session.definition.step_definition(step.method)
-    method = getattr(session.workflow, step.method)
+    bound = session.bound(step)
+    declared, method = bound.declared, bound.call
     positional, named = session.arguments.call(method, step)
     task = session.task
     syncpoints.reach("effect.after_begin", task.id, task.fence)
@@ -92,7 +92,7 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
     arguments = session.arguments.plain(step)
     digest = approvals.digest_of_act(step.method, arguments)
     syncpoints.reach("effect.before", task.id, task.fence)
-    session.lease.check(_margin_seconds(session.definition.step_definition(step.method)))
+    session.lease.check(_margin_seconds(session.bound(step).declared))
     try:
         with session.owned(undisturbed=True):
             if approval is not None and not _let_through(session, step, approval, digest):
@@ -102,7 +102,7 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
                 task_id=task.id,
                 step_key=step.key,
                 key=effect_key(step),
-                kind=session.definition.step_definition(step.method).effect_kind,
+                kind=session.bound(step).declared.effect_kind,
                 tool=step.method,
                 target=_target(arguments),
                 args_sha256=digest,
@@ -193,7 +193,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
 
 def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
     """The call may have happened: try again with the same key, then leave it to a person (E23)."""
-    declared = session.definition.step_definition(step.method)
+    declared = session.bound(step).declared
     if step.attempts < declared.retry.max:
         step_runner.fail_try(session, step, declared, error)
         return

@@ -43,10 +43,11 @@ class _MapRun:
     def __init__(self, session: SliceSession, step: Step) -> None:
         self.session = session
         self.step = step
-        self.declared: StepDefinition = session.definition.step_definition(step.method)
+        bound = session.bound(step)
+        self.declared: StepDefinition = bound.declared
         if not self.declared.pure and self.declared.kind != "step":
             raise ConfigurationError(f"{step.method} cannot be mapped")
-        self.method = getattr(session.workflow, step.method)
+        self.method = bound.call
         encoded = step.arguments["args"]
         self.items = values.Items(session.task.tenant_id, session.arguments.value(encoded[0]))
         self.extra = [session.arguments.value(item) for item in encoded[1:]]

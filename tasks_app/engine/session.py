@@ -23,7 +23,7 @@ from tasks_app.engine.lease import ClaimedTask, Lease, database_now
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Slice, Step, Task
-from tasks_app.workflows.definition import CheckpointPolicy, Workflow
+from tasks_app.workflows.definition import CheckpointPolicy, StepDefinition, Workflow
 
 # Held results are committed after so long, so that a person's command never waits for more.
 MAX_HOLD_SECONDS = 1.0
@@ -41,6 +41,14 @@ class SliceDone(EngineSignal):
 
 class SafePointNeeded(EngineSignal):
     """A command arrived before the slice could go on: apply it, then come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundStep:
+    """The author's code behind a step: what it declares, and what to call with (ctx, …)."""
+
+    declared: StepDefinition
+    call: Callable[..., Any]
 
 
 @dataclass(slots=True)
@@ -66,6 +74,8 @@ class SliceSession:
         self.task: ClaimedTask = lease.task
         self.definition = definition
         self.workflow = definition()
+        # Steps of functions, whose code no method name leads to; by key.
+        self.bound_steps: dict[str, BoundStep] = {}
         self.arguments = Arguments(self.task.tenant_id, self.task.id)
         self.policy = _checkpoint_policy(definition, self.task.checkpoint_policy)
         self.next_position = self.task.next_position
@@ -81,6 +91,17 @@ class SliceSession:
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
         self._looked_at = time.monotonic()
+
+    def bound(self, step: Step) -> BoundStep:
+        """Return the author's code behind a step.
+
+        Raises: ConfigurationError when the workflow has no such step.
+        """
+        found = self.bound_steps.get(step.key)
+        if found is not None:
+            return found
+        declared = self.definition.step_definition(step.method)
+        return BoundStep(declared, getattr(self.workflow, step.method))
 
     # --- what the slice wants to have written --------------------------------------------------
 

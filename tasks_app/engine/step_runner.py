@@ -34,8 +34,8 @@ class StepTimeoutError(Exception):
 
 def run_step(session: SliceSession, step: Step) -> None:
     """Run a plain step; a pure one's result may wait for the next commit (E20)."""
-    declared = session.definition.step_definition(step.method)
-    method = getattr(session.workflow, step.method)
+    bound = session.bound(step)
+    declared, method = bound.declared, bound.call
     begin(session, step, declared)
     positional, named = session.arguments.call(method, step)
     try:

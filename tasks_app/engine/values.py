@@ -49,7 +49,7 @@ def to_json(method: Any, value: Any) -> Any:
     Raises:
         ConfigurationError: the value cannot be serialised.
     """
-    annotation = _signature(_function(method))[1]
+    annotation = _signature(*_function(method))[1]
     try:
         # Text that PostgreSQL or a hash would refuse is replaced, not fatal (S124).
         data = cleaned(_adapter(annotation).dump_python(value, mode="json"))
@@ -120,12 +120,12 @@ class Arguments:
 
 
 def bind(method: Any, values: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Validate JSON values against the annotations of a bound method (after `ctx`).
+    """Validate JSON values against the annotations of a method or function (after `ctx`).
 
     Raises:
         ConfigurationError: the method cannot take these arguments.
     """
-    parameters, _ = _signature(_function(method))
+    parameters, _ = _signature(*_function(method))
     if len(values) > len(parameters):
         raise ConfigurationError(f"{method.__qualname__} takes {len(parameters)} arguments")
     by_name = dict(parameters)
@@ -227,14 +227,16 @@ def item_digest(method: str, item: Any, extra: list[Any]) -> str:
     return digest_of([method, item, extra])[:32]
 
 
-def _function(method: Any) -> Any:
-    return inspect.unwrap(getattr(method, "__func__", method))
+def _function(method: Any) -> tuple[Any, int]:
+    """Return the plain function and how many parameters come before the author's own."""
+    is_method = hasattr(method, "__func__")
+    return inspect.unwrap(method.__func__ if is_method else method), 1 + is_method
 
 
 @lru_cache(maxsize=1024)
-def _signature(function: Any) -> tuple[tuple[tuple[str, Any], ...], Any]:
+def _signature(function: Any, skipped: int) -> tuple[tuple[tuple[str, Any], ...], Any]:
     hints = typing.get_type_hints(function)
-    names = list(inspect.signature(function).parameters)[2:]
+    names = list(inspect.signature(function).parameters)[skipped:]
     return tuple((name, hints.get(name, Any)) for name in names), hints.get("return", Any)
 
 
