@@ -133,6 +133,16 @@ class CommandRejectedError(RuntimeFault):
         self.code = code
 
 
+class RepairRejectedError(RuntimeFault):
+    """The repair cannot apply to the task as it stands; `code` says why (E61)."""
+
+    code = "repair_not_applicable"
+
+    def __init__(self, code: str, message: str, **fields: object) -> None:
+        super().__init__(message, **fields)
+        self.code = code
+
+
 class ApprovalChangedError(RuntimeFault):
     """What the person saw is not what waits now (S58)."""
 

@@ -56,15 +56,20 @@ def check_payload(type_: CommandType, payload: Mapping[str, Any]) -> None:
         case CommandType.ADJUST_GOAL:
             if not payload:
                 raise _problem("/payload", "Name at least one field of the goal to change.")
-            for name in payload:
-                if name.lower() in _FORBIDDEN_GOAL_KEYS:
-                    raise NotAllowedError(_FORBIDDEN_GOAL_KEYS[name.lower()])
+            check_goal_patch(payload)
         case CommandType.PROVIDE_INPUT:
             _only(payload, {"answer"})
             if "answer" not in payload:
                 raise _problem("/payload/answer", "The answer to the open question.")
         case CommandType.PAUSE | CommandType.RESUME | CommandType.CANCEL:
             _only(payload, set())
+
+
+def check_goal_patch(patch: Mapping[str, Any]) -> None:
+    """Refuse a change of a goal that would raise a limit or a right (S15). Raises: NotAllowedError."""
+    for name in patch:
+        if name.lower() in _FORBIDDEN_GOAL_KEYS:
+            raise NotAllowedError(_FORBIDDEN_GOAL_KEYS[name.lower()])
 
 
 def rejection(type_: CommandType, status: TaskStatus, *, question_open: bool) -> str:

@@ -158,6 +158,9 @@ def move(
         sets.append("fence = t.fence + 1")
     if target in TERMINAL:
         sets.append("finished_at = clock_timestamp()")
+    if TaskStatus.DEAD_LETTERED in {source, target}:
+        is_held = target is TaskStatus.DEAD_LETTERED
+        sets.append("held_at = " + ("clock_timestamp()" if is_held else "NULL"))
     sets.append("next_wake_at = " + ("clock_timestamp()" if due == "now" else "%s"))
     if due != "now":
         values.append(due)

@@ -4,10 +4,13 @@ Migrations call these builders; tests/architecture compares the database with wh
 a change of the edge table without a migration is found.
 """
 
+from collections.abc import Sequence
+
 from tasks_app.domain.states import EDGES
 
-# (child table, column, parent table): both rows must belong to one tenant (S20).
-COMPOSITE_KEYS = (
+# (child table, column, parent table): both rows must belong to one tenant (S20). Each migration
+# adds its own; the first ones are of 0002.
+FIRST_COMPOSITE_KEYS = (
     ("tasks_app_apikey", "owner_agent_id", "tasks_app_agentidentity"),
     ("tasks_app_apikey", "replaces_id", "tasks_app_apikey"),
     ("tasks_app_task", "thread_id", "tasks_app_thread"),
@@ -28,15 +31,24 @@ COMPOSITE_KEYS = (
     ("tasks_app_event", "task_id", "tasks_app_task"),
     ("tasks_app_artifact", "task_id", "tasks_app_task"),
 )
+REPAIR_KEYS = (
+    ("tasks_app_task", "forked_from_id", "tasks_app_task"),
+    ("tasks_app_repair", "task_id", "tasks_app_task"),
+    ("tasks_app_repair", "forked_task_id", "tasks_app_task"),
+)
+COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS)
 
 # Rows that may be added but never changed or removed, by anyone.
-APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
+FIRST_APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
+APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair")
 
 
-def composite_key_sql() -> tuple[str, str]:
-    """Return SQL that adds and removes every composite foreign key."""
+def composite_key_sql(
+    keys: Sequence[tuple[str, str, str]] = FIRST_COMPOSITE_KEYS,
+) -> tuple[str, str]:
+    """Return SQL that adds and removes composite foreign keys."""
     add, drop = [], []
-    for child, column, parent in COMPOSITE_KEYS:
+    for child, column, parent in keys:
         name = f"{child.removeprefix('tasks_app_')}_{column}_tenant_fk"
         add.append(
             f"ALTER TABLE {child} ADD CONSTRAINT {name} "
@@ -93,14 +105,14 @@ DROP FUNCTION tasks_app_refuse_change();
     )
 
 
-def append_only_sql() -> tuple[str, str]:
+def append_only_sql(tables: Sequence[str] = FIRST_APPEND_ONLY) -> tuple[str, str]:
     """Return SQL of the triggers that keep histories as they were written."""
     add = [
         f"CREATE TRIGGER {table}_final BEFORE UPDATE ON {table} "
         "FOR EACH ROW EXECUTE FUNCTION tasks_app_refuse_change();"
-        for table in APPEND_ONLY
+        for table in tables
     ]
-    drop = [f"DROP TRIGGER {table}_final ON {table};" for table in APPEND_ONLY]
+    drop = [f"DROP TRIGGER {table}_final ON {table};" for table in tables]
     return "\n".join(add), "\n".join(drop)
 
 

@@ -94,6 +94,8 @@ class Task(models.Model):
     error = models.JSONField(null=True)
     result = models.JSONField(null=True)
     receipt_id = models.UUIDField(null=True)
+    # Since when a person is needed; null unless the task is held.
+    held_at = models.DateTimeField(null=True)
 
     # Facts of admission, immutable afterwards (S9).
     initiator = models.ForeignKey(
@@ -116,6 +118,10 @@ class Task(models.Model):
     idempotency_key = models.CharField(max_length=255, null=True)  # noqa: DJ001
     idempotency_fingerprint = models.CharField(max_length=64, default="", blank=True)
     deadline_at = models.DateTimeField(null=True)
+    # The held task that this one replaces.
+    forked_from = models.ForeignKey(
+        "self", models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
+    )
 
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
