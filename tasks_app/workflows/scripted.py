@@ -61,6 +61,7 @@ class Effect(_Operation):
     key: str
     append: str | None = None
     post: str | None = None
+    patience_seconds: float = 5
     approve: bool = False
     deadline_seconds: float = 3600
     on_timeout: Literal["deny", "fail"] = "deny"
@@ -112,6 +113,13 @@ class Fail(_Operation):
     append: str | None = None
 
 
+class Ask(_Operation):
+    """Read an address; one that does not answer runs into the step's time-out."""
+
+    op: Literal["ask"]
+    url: str
+
+
 class Die(_Operation):
     """Kill the worker process that runs the step, every time."""
 
@@ -119,7 +127,8 @@ class Die(_Operation):
 
 
 Operation = Annotated[
-    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Die, Field(discriminator="op")
+    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Ask | Die,
+    Field(discriminator="op"),
 ]
 
 
@@ -171,6 +180,8 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
                     last = p.sleep(timedelta(seconds=operation.s))
                 case Fail():
                     last = p.step(self.fail, operation)
+                case Ask():
+                    last = p.step(self.ask, operation)
                 case Say(impure=True):
                     last = p.step(self.run_impure, operation)
                 case _:
@@ -205,6 +216,12 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
             raise RuntimeError(f"{operation.error}: {operation.message}")
         return {"tries": tries}
 
+    @step(retry=Retry(max=3, first_seconds=0.01, max_seconds=0.02), timeout_seconds=0.5)
+    def ask(self, ctx: StepContext, operation: Ask) -> dict[str, Any]:
+        """Call a tool that only reads, with no patience limit of the call's own."""
+        answer = httpx.get(operation.url, timeout=None, trust_env=False)  # noqa: S113 - the step's
+        return {"status": answer.status_code}
+
     @step(pure=True)
     def number(self, ctx: StepContext, count: int, skip: list[int]) -> Numbers:
         """List the items of a map."""
@@ -237,7 +254,10 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
             _append(operation.append, ctx.effect_key)
         if operation.post:
             answer = httpx.post(
-                operation.post, headers={"Idempotency-Key": ctx.effect_key}, trust_env=False
+                operation.post,
+                headers={"Idempotency-Key": ctx.effect_key},
+                timeout=operation.patience_seconds,
+                trust_env=False,
             )
             answer.raise_for_status()
         return {"key": ctx.effect_key}

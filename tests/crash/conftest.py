@@ -5,26 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
-from django.db import connections
 from pytest_django import Settings
 
 from tests.crash.bed import Bed
+from tests.support.committed import committed
 from tests.support.outside import Outside
 from tests.support.workers import Fleet
 
 
 @pytest.fixture(scope="package")
 def db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """The test database with real commits, instead of pytest-django's fixture of this name.
-
-    It is emptied when the last crash test has ended: emptying it while workers run would only
-    fight with them.
-    """
-    with django_db_blocker.unblock():
-        yield
-        call_command("flush", verbosity=0, interactive=False)
-        connections.close_all()
+    """The test database with real commits, instead of pytest-django's fixture of this name."""
+    yield from committed(django_db_blocker)
 
 
 @pytest.fixture(scope="package")

@@ -4,7 +4,8 @@ Run as a program it serves HTTP. It keeps, for each `Idempotency-Key`, how many 
 performs the act of a key once. With `--strict` every request is an act: a world without memory,
 which shows that a test would notice a second call.
 
-POST anything with the key; GET /counts returns `{key: {"requests": n, "acts": n}}`.
+POST anything with the key; GET /counts returns `{key: {"requests": n, "acts": n}}`. A request to
+/hang/NAME is counted under NAME and never answered: a tool that hangs.
 """
 
 import json
@@ -20,6 +21,9 @@ from typing import Any, Self
 
 import httpx
 from typing_extensions import override
+
+# Longer than any caller's patience, shorter than a test run that forgets the process.
+HANG_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +86,20 @@ class _World:
 def _handler(world: _World) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            self._hang_if_asked()
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             world.act(self.headers["Idempotency-Key"] or "")
             self._answer({})
 
         def do_GET(self) -> None:
+            self._hang_if_asked()
             self._answer(world.counts())
+
+        def _hang_if_asked(self) -> None:
+            name = self.path.removeprefix("/hang/")
+            if name != self.path:
+                world.act(name)
+                threading.Event().wait(HANG_SECONDS)
 
         @override
         def log_message(self, *_: Any) -> None:

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 
@@ -140,6 +142,31 @@ class Sweeper(ProjectProcess):
 
     def __init__(self, name: str, folder: Path, env: Mapping[str, str]) -> None:
         super().__init__(name, folder, [str(ROOT / "manage.py"), "sweep"], env)
+
+
+class WebProcess(ProjectProcess):
+    """uvicorn with the whole site, started as the local stack and deploy/ start it."""
+
+    def __init__(self, name: str, folder: Path, env: Mapping[str, str]) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        command = ["-m", "uvicorn", "runtime_project.asgi:application", "--port", str(port)]
+        command += ["--lifespan", "off", "--timeout-graceful-shutdown", "5", "--no-access-log"]
+        web = {"DATABASE_POOL": "1", "DATABASE_ROLE": "rt_web", "DATABASE_CONN_MAX_AGE": "0"}
+        static = {"RUNTIME_STATIC_ROOT": str(folder / "static")}
+        super().__init__(name, folder, command, {**env, **web, **static})
+
+    def wait_ready(self) -> None:
+        """Wait until it answers."""
+        assert wait_until(self._answers, seconds=READY_SECONDS), self.tail()
+
+    def _answers(self) -> bool:
+        with suppress(httpx.TransportError):
+            answer = httpx.get(f"{self.url}/livez", trust_env=False)
+            return bool(answer.status_code == httpx.codes.OK)
+        return False
 
 
 class Fleet:
