@@ -4,11 +4,11 @@ The order is what makes it happen once: the ledger knows of the call before it i
 result is stored in the commit that moves the cursor (engine contract, section 3).
 """
 
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 from uuid import UUID
 
-from ledger_app.domain.effects import EffectState
-from ledger_app.domain.errors import EffectInDoubtError
+from ledger_app.domain.effects import DONE, EffectKind
+from ledger_app.domain.errors import EffectInDoubtError, EffectKeyReusedError
 from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
@@ -17,7 +17,7 @@ from tasks_app.engine import approvals, delivery, step_runner, transitions, valu
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
-from tasks_app.workflows import EffectNotDoneError
+from tasks_app.workflows import EffectNotDoneError, Found
 from tasks_app.workflows.definition import StepDefinition
 
 # No effect starts unless a renewal came through lately: this share of the lease must be left, or
@@ -32,50 +32,79 @@ def run_effect(session: SliceSession, step: Step) -> None:
         SafePointNeeded: a command waits; apply it and come back.
         SliceDone: the task ended or needs a person.
     """
-    declared = session.bound(step).declared
+    bound = session.bound(step)
+    declared, method = bound.declared, bound.call
     session.commit()
     approval = _approval_of(session, step)
     if approval is not None and not approval["approved"]:
         _skip(session, step, approval)
         return
+    # Bound before the ledger hears of the act: what cannot be called is never begun.
+    positional, named = session.arguments.call(method, step)
     step_runner.begin(session, step, declared)
     session.next_key, session.next_position = step.key, step.position
-    row = _begin(session, step, approval)
+    row = _begin(session, step, declared, approval)
     if row is None:
         return
-    if row.state is EffectState.SUCCEEDED:
+    if row.state in DONE:
         # It happened before a crash that came between the act and its result.
         step_runner.succeed(session, step, row.response)
         session.commit(checkpoint="effect")
         return
-    _call(session, step)
-
-
-def _call(session: SliceSession, step: Step) -> None:
-    bound = session.bound(step)
-    declared, method = bound.declared, bound.call
-    positional, named = session.arguments.call(method, step)
     task = session.task
     syncpoints.reach("effect.after_begin", task.id, task.fence)
-    session.lease.check(_margin_seconds(declared))
+    if declared.find and row.attempts > 1 and _is_found(session, step, declared):
+        return
     try:
         result = step_runner.call(
-            session, step, declared, lambda ctx: method(ctx, *positional, **named)
+            session,
+            step,
+            declared,
+            lambda ctx: method(ctx, *positional, **named),
+            margin_seconds=_margin_seconds(declared),
         )
         value = values.to_json(method, result)
     except EffectNotDoneError as error:
         _settle_failed(session, step, error)
-        return
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-        _unclear(session, step, error)
-        return
+        _unclear(session, step, declared, error)
     syncpoints.reach("effect.after_call", task.id, task.fence)
+    _settle_succeeded(session, step, value)
+
+
+def _is_found(session: SliceSession, step: Step, declared: StepDefinition) -> bool:
+    """Ask the other side about a call that may have happened; settle the act when it has.
+
+    Raises: SliceDone when the other side cannot tell, or when it has not happened and no try is
+    left.
+    """
+    find = declared.find if callable(declared.find) else getattr(session.workflow, declared.find)
+    positional, named = session.arguments.call(find, step)
+    try:
+        found = step_runner.call(
+            session, step, declared, lambda ctx: find(ctx, *positional, **named)
+        )
+        if found is not None and not isinstance(found, Found):
+            raise TypeError("find returned neither Found nor None")
+        value = None if found is None else values.to_json(session.bound(step).call, found.value)
+    except Exception as error:  # noqa: BLE001 - the author's code may raise anything
+        _unclear(session, step, declared, error)
+    if found is None:
+        if step.attempts > declared.retry.max:
+            last = (step.error or {}).get("message", "")
+            _settle_failed(session, step, EffectNotDoneError("not_done", f"Never done: {last}"))
+        return False
+    _settle_succeeded(session, step, value)
+    return True
+
+
+def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
     step_runner.succeed(session, step, value)
     with session.owned():
         # The ledger first: the checkpoint tells the states that it finds there (E21).
         effects.succeed(**_entry(session, step), response=value)
         session.commit(checkpoint="effect")
-    syncpoints.reach("effect.after", task.id, task.fence)
+    syncpoints.reach("effect.after", session.task.id, session.task.fence)
 
 
 def _approval_of(session: SliceSession, step: Step) -> dict[str, Any] | None:
@@ -83,8 +112,15 @@ def _approval_of(session: SliceSession, step: Step) -> dict[str, Any] | None:
     return None if key is None else session.arguments.value({"ref": key, "path": []})
 
 
-def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -> EffectRow | None:
-    """Enter the act in the ledger, using its approval; None when the task went to a person.
+def _begin(
+    session: SliceSession,
+    step: Step,
+    declared: StepDefinition,
+    approval: dict[str, Any] | None,
+) -> EffectRow | None:
+    """Enter the act in the ledger, using its approval; None when it must be approved anew.
+
+    Raises: SliceDone when it may have happened already and only a person can settle that.
 
     Transaction: its own, committed before the call. Locks: task, approval, effect, audit stream.
     """
@@ -92,7 +128,7 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
     arguments = session.arguments.plain(step)
     digest = approvals.digest_of_act(step.method, arguments)
     syncpoints.reach("effect.before", task.id, task.fence)
-    session.lease.check(_margin_seconds(session.bound(step).declared))
+    session.lease.check(_margin_seconds(declared))
     try:
         with session.owned(undisturbed=True):
             if approval is not None and not _let_through(session, step, approval, digest):
@@ -102,7 +138,7 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
                 task_id=task.id,
                 step_key=step.key,
                 key=effect_key(step),
-                kind=session.bound(step).declared.effect_kind,
+                kind=declared.effect_kind,
                 tool=step.method,
                 target=_target(arguments),
                 args_sha256=digest,
@@ -111,8 +147,9 @@ def _begin(session: SliceSession, step: Step, approval: dict[str, Any] | None) -
                 request=arguments,
             )
     except EffectInDoubtError as error:
-        dead_letter(session, step, "effect_in_doubt", str(error))
-        return None
+        _doubt(session, step, {"code": error.code, "message": error.message})
+    except EffectKeyReusedError as error:
+        dead_letter(session, step, error.code, error.message)
 
 
 def _let_through(session: SliceSession, step: Step, approval: dict[str, Any], digest: str) -> bool:
@@ -180,7 +217,7 @@ def _skip(session: SliceSession, step: Step, approval: dict[str, Any]) -> None:
     session.commit()
 
 
-def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> None:
+def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> NoReturn:
     """The other side certainly did not do it: the effect and the task fail."""
     facts = {"code": error.code, "message": error.message}
     session.hold_result(step, "failed", error=facts)
@@ -191,32 +228,56 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
     raise SliceDone("failed")
 
 
-def _unclear(session: SliceSession, step: Step, error: Exception) -> None:
-    """The call may have happened: try again with the same key, then leave it to a person (E23)."""
-    declared = session.bound(step).declared
-    if step.attempts < declared.retry.max:
-        step_runner.fail_try(session, step, declared, error)
-        return
+def _unclear(
+    session: SliceSession, step: Step, declared: StepDefinition, error: Exception
+) -> NoReturn:
+    """The call may have happened: go on as the effect's kind allows, never blindly (E23).
+
+    A keyed act is called again. A queryable one is asked for first, and asked for once more after
+    its last call. An opaque one is in doubt at once, the others when no try is left.
+    """
+    kind = EffectKind(declared.effect_kind)
+    tries = {
+        EffectKind.KEYED: declared.retry.max,
+        EffectKind.QUERYABLE: declared.retry.max + 1,
+        EffectKind.OPAQUE: 1,
+    }[kind]
+    if step.attempts < tries:
+        step_runner.try_again(session, step, declared, error)
     facts = step_runner.describe(error)
+    _doubt(session, step, facts, tried=True)
+
+
+def _doubt(
+    session: SliceSession, step: Step, facts: dict[str, Any], *, tried: bool = False
+) -> NoReturn:
+    """Put the act in doubt and the task before a person, who alone can settle it (E60)."""
     session.hold_result(step, "running", error=facts, finished=False)
     with session.owned():
         effects.mark_in_doubt(**_entry(session, step), error=facts)
-        session.commit(checkpoint="effect")
-    dead_letter(session, step, "effect_in_doubt", facts["message"])
-
-
-def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> None:
-    """Park the task for a person. Raises: SliceDone."""
-    task = session.task
-    with session.owned():
-        session.commit(checkpoint="dead_letter")
-        session.end("dead_lettered")
-        transitions.dead_letter(
-            task.id,
-            task.tenant_id,
-            TaskStatus(task.status),
-            fence=task.fence,
-            code=code,
-            evidence={"step": step.key, "message": message[:500]},
-        )
+        if tried:
+            step_runner.add_attempt(session, step, facts)
+        _dead_letter(session, step, EffectInDoubtError.code, facts["message"])
     raise SliceDone("dead_lettered")
+
+
+def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> NoReturn:
+    """Park the task for a person. Transaction: its own."""
+    with session.owned():
+        _dead_letter(session, step, code, message)
+    raise SliceDone("dead_lettered")
+
+
+def _dead_letter(session: SliceSession, step: Step, code: str, message: str) -> None:
+    """Park the task for a person. Transaction: the caller's, which owns the task."""
+    task = session.task
+    session.commit(checkpoint="dead_letter")
+    session.end("dead_lettered")
+    transitions.dead_letter(
+        task.id,
+        task.tenant_id,
+        TaskStatus(task.status),
+        fence=task.fence,
+        code=code,
+        evidence={"step": step.key, "message": message[:500]},
+    )

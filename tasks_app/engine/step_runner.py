@@ -8,8 +8,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
 
 from ledger_app.domain.redaction import redact
 from tasks_app import syncpoints
@@ -61,11 +61,16 @@ def call(
     step: Step,
     declared: StepDefinition,
     body: Callable[[RunningStep], Any],
+    *,
+    margin_seconds: float = 0,
 ) -> Any:
-    """Call the author's code outside any transaction, within its time-out."""
+    """Call the author's code outside any transaction, within its time-out.
+
+    Raises: LeaseLost when no more than `margin_seconds` of the lease are left.
+    """
     syncpoints.reach("step.before", session.task.id, session.task.fence)
     # The last look before the author's code: a process that froze on its way here must not act.
-    session.lease.check()
+    session.lease.check(margin_seconds)
     with _timeout(declared.timeout_seconds):
         return body(RunningStep(session, step))
 
@@ -91,35 +96,33 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
 
     Raises: SliceDone, or SafePointNeeded when a command came meanwhile.
     """
-    facts = describe(error)
-    task = session.task
-    logger.info(
-        "step.failed", extra={"task_id": str(task.id), "step": step.key, "code": facts["code"]}
-    )
-    final = isinstance(error, ConfigurationError) or step.attempts >= declared.retry.max
-    session.hold_event(
-        EventType.LOG,
-        {"message": f"{declared.title}: try {step.attempts} failed", "facts": facts},
-    )
-    again = "running" if step.kind == "map" else "planned"
-    session.hold_result(step, "failed" if final else again, error=facts, finished=final)
-    pause = None if final else _pause(declared, step.attempts)
+    if not isinstance(error, ConfigurationError) and step.attempts < declared.retry.max:
+        try_again(session, step, declared, error)
+    facts = _hold_failure(session, step, declared, error)
+    session.hold_result(step, "failed", error=facts)
     with session.owned():
         session.commit(checkpoint="failure")
-        retry_at = None if pause is None else database_now() + pause
-        Attempt.objects.create(
-            tenant_id=task.tenant_id,
-            task_id=task.id,
-            step_id=step.id,
-            number=Attempt.objects.for_tenant(task.tenant_id).filter(step_id=step.id).count() + 1,
-            fence=task.fence,
-            error=facts,
-            started_at=database_now() - timedelta(seconds=time.monotonic() - session.step_began_at),
-            retry_at=retry_at,
-        )
-        if retry_at is None:
-            delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
-        elif not session.command_waits:
+        add_attempt(session, step, facts)
+        delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
+    raise SliceDone("failed")
+
+
+def try_again(
+    session: SliceSession, step: Step, declared: StepDefinition, error: Exception
+) -> NoReturn:
+    """Record a failed try and wait for the next one.
+
+    Raises: SliceDone, or SafePointNeeded when a command came meanwhile.
+    """
+    facts = _hold_failure(session, step, declared, error)
+    again = "running" if step.kind == "map" else "planned"
+    session.hold_result(step, again, error=facts, finished=False)
+    task = session.task
+    with session.owned():
+        session.commit(checkpoint="failure")
+        retry_at = database_now() + _pause(declared, step.attempts)
+        add_attempt(session, step, facts, retry_at=retry_at)
+        if not session.command_waits:
             session.end("retry")
             transitions.hand_on(
                 task.id,
@@ -128,9 +131,43 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
                 wake_at=retry_at,
                 reason=f"retry of {step.key}",
             )
-    if retry_at is not None and session.command_waits:
+    if session.command_waits:
         raise SafePointNeeded
-    raise SliceDone("failed" if retry_at is None else "retry")
+    raise SliceDone("retry")
+
+
+def _hold_failure(
+    session: SliceSession, step: Step, declared: StepDefinition, error: Exception
+) -> dict[str, Any]:
+    """Tell journal and log of a failed try; return its facts."""
+    facts = describe(error)
+    logger.info(
+        "step.failed",
+        extra={"task_id": str(session.task.id), "step": step.key, "code": facts["code"]},
+    )
+    session.hold_event(
+        EventType.LOG,
+        {"message": f"{declared.title}: try {step.attempts} failed", "facts": facts},
+    )
+    return facts
+
+
+def add_attempt(
+    session: SliceSession, step: Step, facts: dict[str, Any], *, retry_at: datetime | None = None
+) -> None:
+    """Store the diagnostics of a failed try. Transaction: the caller's, which owns the task."""
+    task = session.task
+    earlier = Attempt.objects.for_tenant(task.tenant_id).filter(step_id=step.id)
+    Attempt.objects.create(
+        tenant_id=task.tenant_id,
+        task_id=task.id,
+        step_id=step.id,
+        number=earlier.count() + 1,
+        fence=task.fence,
+        error=facts,
+        started_at=database_now() - timedelta(seconds=time.monotonic() - session.step_began_at),
+        retry_at=retry_at,
+    )
 
 
 def describe(error: Exception) -> dict[str, Any]:

@@ -70,6 +70,9 @@ class StepDefinition:
     pure: bool = False
     expensive: bool = False
     effect_kind: str = ""
+    # The name of a method, or a function; empty for none.
+    find: str | Callable[..., Any] = ""
+    unattended: bool = False
 
 
 class StepContext(Protocol):
@@ -208,14 +211,26 @@ def step(
 def effect(
     *,
     kind: str,
+    find: str | Callable[..., Any] = "",
+    unattended: bool = False,
     title: str = "",
     retry: Retry | None = None,
     timeout_seconds: float = 60,
 ) -> Callable[[F], F]:
     """Declare a method as an act on the outside world, done once and entered in the ledger.
 
-    A `keyed` effect passes `ctx.effect_key` to the other side, which ignores a second call with
-    the same key.
+    Args:
+        kind: what can be done when nobody knows whether a call has happened.
+            "keyed": the other side ignores a second call with the same `ctx.effect_key`, so it is
+            called again. "queryable": `find` asks it first. "opaque": neither, so it is never
+            called again and a person decides.
+        find: of a queryable effect, the name of the method (or the function) that takes (ctx,
+            *same arguments) and returns `Found(result)`, or None when the act has certainly not happened. When it
+            cannot be certain it raises.
+        unattended: of an opaque effect, that it may happen without an approval.
+        title: what people see as the phase; default the method's name.
+        retry: default three tries; an opaque effect has one.
+        timeout_seconds: limit of one call.
     """
     return _declare(
         kind="effect",
@@ -223,6 +238,8 @@ def effect(
         retry=retry,
         timeout_seconds=timeout_seconds,
         effect_kind=kind,
+        find=find,
+        unattended=unattended,
         expensive=True,
     )
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import digest_of
+from ledger_app.domain.effects import EffectKind
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.workflows.definition import STEP_ATTRIBUTE, Collect, StepDefinition, Workflow
 
@@ -151,16 +152,20 @@ class PlanBuilder:
         """Plan one act on the outside world; without the approval's yes it is skipped.
 
         An effect that the workflow or the task wants approved gets an approval of its own when
-        the plan names none.
+        the plan names none, and so does an opaque effect that is not declared `unattended`.
         """
         definition = _definition(method, "effect")
-        if approval is None and definition.name in self._approve_before:
+        if approval is None and self._wants_approval(definition):
             approval = self.approval(definition.name, deadline=timedelta(hours=4))
         options: dict[str, Any] = {}
         if approval is not None:
             self._expect(approval.key, "approval")
             options["approval"] = approval.key
         return self._add("effect", definition.name, args, kwargs, options)
+
+    def _wants_approval(self, definition: StepDefinition) -> bool:
+        blind = definition.effect_kind == EffectKind.OPAQUE and not definition.unattended
+        return blind or definition.name in self._approve_before
 
     def sleep(self, duration: timedelta) -> StepRef:
         """Plan a wait by the database's clock; no process is held meanwhile."""

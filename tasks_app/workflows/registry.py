@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ledger_app.domain.effects import EffectKind
 from tasks_app import conf
 from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
 from tasks_app.workflows.definition import STEP_ATTRIBUTE, StepDefinition, Workflow, WorkflowInfo
@@ -12,7 +13,6 @@ TEST_WORKFLOWS = frozenset({"scripted"})
 
 # Methods that the engine calls itself.
 _HOOKS = frozenset({"check", "plan", "replan"})
-_EFFECT_KINDS = frozenset({"keyed"})
 _known: dict[str, type[Workflow[Any, Any]]] = {}
 
 
@@ -47,14 +47,24 @@ def add(definition: type[Workflow[Any, Any]]) -> None:
     for step in _steps(definition):
         if step.name in _HOOKS:
             raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
-        if step.kind == "effect" and step.effect_kind not in _EFFECT_KINDS:
-            raise ConfigurationError(
-                f"{name}.{step.name}: effect kind must be one of {sorted(_EFFECT_KINDS)}"
-            )
+        if step.kind == "effect":
+            _check_effect(definition, step)
     missing = set(definition.approve_before) - effect_names(definition)
     if missing:
         raise ConfigurationError(f"{name}: approve_before names no effect: {sorted(missing)}")
     _known[name] = definition
+
+
+def _check_effect(definition: type[Workflow[Any, Any]], act: StepDefinition) -> None:
+    name, kinds = f"{definition.workflow_name}.{act.name}", frozenset(EffectKind)
+    if act.effect_kind not in kinds:
+        raise ConfigurationError(f"{name}: effect kind must be one of {sorted(kinds)}")
+    if bool(act.find) != (act.effect_kind == EffectKind.QUERYABLE):
+        raise ConfigurationError(f"{name}: a queryable effect names its find, no other does")
+    if isinstance(act.find, str) and act.find and not callable(getattr(definition, act.find, None)):
+        raise ConfigurationError(f"{name}: find names no method: {act.find}")
+    if act.unattended and act.effect_kind != EffectKind.OPAQUE:
+        raise ConfigurationError(f"{name}: only an opaque effect is declared unattended")
 
 
 def get_definition(name: str, version: int | None = None) -> type[Workflow[Any, Any]]:

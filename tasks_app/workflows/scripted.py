@@ -15,6 +15,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
+from ledger_app.domain.effects import EffectKind
 from tasks_app.workflows.definition import (
     Collect,
     Retry,
@@ -26,11 +27,14 @@ from tasks_app.workflows.definition import (
 from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.values import (
     EffectNotDoneError,
+    Found,
     GoalError,
     ItemError,
     ItemList,
     MapResults,
 )
+
+_QUICK_RETRY = Retry(max=2, first_seconds=0.01, max_seconds=0.02)
 
 
 class _Operation(BaseModel):
@@ -55,10 +59,16 @@ class Sleep(_Operation):
 
 
 class Effect(_Operation):
-    """One keyed act: append a line to a file, or POST to an address with the key."""
+    """One act: append a line to a file, or POST to an address.
+
+    The key is sent as `Idempotency-Key` by a keyed act and as `Reference` by the others: an outside
+    that forgets nothing does the first once and the others each time.
+    """
 
     op: Literal["effect"]
     key: str
+    kind: EffectKind = EffectKind.KEYED
+    unattended: bool = False
     append: str | None = None
     post: str | None = None
     patience_seconds: float = 5
@@ -196,7 +206,12 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
                 deadline=timedelta(seconds=operation.deadline_seconds),
                 on_timeout=operation.on_timeout,
             )
-        return p.effect(self.act, operation, approval=approval)
+        method = {
+            EffectKind.KEYED: self.act,
+            EffectKind.QUERYABLE: self.act_queryable,
+            EffectKind.OPAQUE: self.act_unattended if operation.unattended else self.act_opaque,
+        }[operation.kind]
+        return p.effect(method, operation, approval=approval)
 
     @step(pure=True)
     def run(self, ctx: StepContext, operation: Operation) -> dict[str, Any]:
@@ -245,22 +260,55 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
         done = [item.result for item in squares if item.result is not None]
         return {"count": len(done), "failed": squares.failed, "total": sum(done)}
 
-    @effect(kind="keyed", retry=Retry(max=2, first_seconds=0.01, max_seconds=0.02))
+    @effect(kind="keyed", retry=_QUICK_RETRY)
     def act(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
         """Do the act; the other side knows the key."""
-        if operation.refuse:
-            raise EffectNotDoneError("refused", "The other side refuses.")
-        if operation.append:
-            _append(operation.append, ctx.effect_key)
+        return _act(ctx, operation)
+
+    @effect(kind="queryable", find="find_act", retry=_QUICK_RETRY)
+    def act_queryable(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
+        """Do the act; the other side does it every time, and can be asked."""
+        return _act(ctx, operation)
+
+    def find_act(self, ctx: StepContext, operation: Effect) -> Found[dict[str, Any]] | None:
+        """Ask the file or the other side whether the act has happened."""
+        if operation.append and ctx.effect_key in _lines(operation.append):
+            return Found({"key": ctx.effect_key})
         if operation.post:
-            answer = httpx.post(
-                operation.post,
-                headers={"Idempotency-Key": ctx.effect_key},
-                timeout=operation.patience_seconds,
+            answer = httpx.get(
+                httpx.URL(operation.post).join("/find"),
+                params={"key": ctx.effect_key},
                 trust_env=False,
             )
-            answer.raise_for_status()
-        return {"key": ctx.effect_key}
+            if answer.raise_for_status().json()["acts"]:
+                return Found({"key": ctx.effect_key})
+        return None
+
+    @effect(kind="opaque", retry=_QUICK_RETRY)
+    def act_opaque(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
+        """Do the act behind an approval; the other side does it every time and tells nothing."""
+        return _act(ctx, operation)
+
+    @effect(kind="opaque", unattended=True, retry=_QUICK_RETRY)
+    def act_unattended(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
+        """Do the act without asking anybody."""
+        return _act(ctx, operation)
+
+
+def _act(ctx: StepContext, operation: Effect) -> dict[str, Any]:
+    if operation.refuse:
+        raise EffectNotDoneError("refused", "The other side refuses.")
+    _append(operation.append, ctx.effect_key)
+    if operation.post:
+        name = "Idempotency-Key" if operation.kind is EffectKind.KEYED else "Reference"
+        answer = httpx.post(
+            operation.post,
+            headers={name: ctx.effect_key},
+            timeout=operation.patience_seconds,
+            trust_env=False,
+        )
+        answer.raise_for_status()
+    return {"key": ctx.effect_key}
 
 
 def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
@@ -292,4 +340,9 @@ def _append(name: str | None, line: str) -> int:
     path = Path(name)
     with path.open("a") as out:
         out.write(line + "\n")
-    return len(path.read_text().splitlines())
+    return len(_lines(name))
+
+
+def _lines(name: str) -> list[str]:
+    path = Path(name)
+    return path.read_text().splitlines() if path.exists() else []

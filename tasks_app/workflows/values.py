@@ -99,6 +99,13 @@ class ItemError(Exception):
         self.message = message
 
 
+@dataclass(frozen=True, slots=True)
+class Found(Generic[T]):
+    """What `find` returns when the act has happened: the result that the effect would have had."""
+
+    value: T
+
+
 class EffectNotDoneError(Exception):
     """The outside world certainly did not do it, and trying again would not help."""
 

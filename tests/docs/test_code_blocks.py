@@ -89,3 +89,34 @@ def test_how_to_workflow_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     )
     assert engine.drive(task_id).status == "completed"
     assert sent == ["2 open invoices, 1200 cents.\n"]
+
+
+def test_how_to_effects_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bank's answer is lost after the transfer; it is found, and nothing is paid twice."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    booked: list[SimpleNamespace] = []
+    rung: list[str] = []
+
+    def transfer(account: str, cents: int, reference: str) -> str:
+        booked.append(SimpleNamespace(id=f"B{len(booked)}", account=account, reference=reference))
+        raise OSError("the answer was lost")
+
+    def search(account: str, reference: str) -> SimpleNamespace | None:
+        found = [b for b in booked if (b.account, b.reference) == (account, reference)]
+        return found[0] if found else None
+
+    bank = SimpleNamespace(knows=lambda account: True, transfer=transfer, search=search)
+    names: dict[str, Any] = {
+        "__name__": "how_to_effects",
+        "bank": bank,
+        "pager": SimpleNamespace(ring=rung.append),
+    }
+    block = python_blocks("docs/how-to/write-a-workflow.md")[1]
+    exec(compile(block, "write-a-workflow.md", "exec"), names)  # noqa: S102 - our own document
+    goal = {"account": "DE1", "cents": 500}
+    task_id = admit_task(
+        engine.submitter, workflow="bank.pay_out", goal=goal, source="code"
+    ).task_id
+    task = engine.drive(task_id)
+    assert (task.status, task.result) == ("completed", "B0")
+    assert (len(booked), len(rung)) == (1, 1)

@@ -7,10 +7,10 @@ from uuid import UUID, uuid4
 from django.db import connection
 
 from ledger_app.services import audit
-from tasks_app.admission import commands, principal, tasks
+from tasks_app.admission import approvals, commands, principal, tasks
 from tasks_app.domain.principal import Principal
 from tasks_app.engine import recovery, slice_runner
-from tasks_app.models import Task, Tenant
+from tasks_app.models import Approval, Task, Tenant
 from tests import factories
 
 
@@ -81,6 +81,19 @@ class Engine:
             payload=rest.pop("payload", {}),
             expected_version=version,
             reason=rest.pop("reason", "because the test says so"),
+            source="rest",
+        )
+
+    def approve(self, task_id: UUID, decision: str = "approve") -> None:
+        """Decide the task's open approval as the approver."""
+        asked = Approval.objects.for_tenant(self.tenant.id).get(task_id=task_id, status="pending")
+        approvals.decide_approval(
+            self.approver,
+            approval_id=asked.id,
+            decision=decision,
+            args_sha256=asked.args_sha256,
+            expected_version=asked.version,
+            reason="seen",
             source="rest",
         )
 

@@ -1,11 +1,12 @@
 """The outside world of a test: a separate process that acts on requests and counts them.
 
-Run as a program it serves HTTP. It keeps, for each `Idempotency-Key`, how many requests came, and
-performs the act of a key once. With `--strict` every request is an act: a world without memory,
-which shows that a test would notice a second call.
+Run as a program it serves HTTP. It keeps, for each key, how many requests came. A key sent as
+`Idempotency-Key` is acted on once, one sent as `Reference` every time. With `--strict` every request
+is an act: a world without memory, which shows that a test would notice a second call.
 
-POST anything with the key; GET /counts returns `{key: {"requests": n, "acts": n}}`. A request to
-/hang/NAME is counted under NAME and never answered: a tool that hangs.
+POST anything with a key; GET /counts returns `{key: {"requests": n, "acts": n}}`, and GET
+/find?key=… one of them. A request to /hang/NAME is counted under NAME and never answered: a tool
+that hangs.
 """
 
 import json
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 from typing_extensions import override
@@ -71,12 +73,16 @@ class _World:
         self._lock = threading.Lock()
         self._counts: dict[str, dict[str, int]] = defaultdict(lambda: {"requests": 0, "acts": 0})
 
-    def act(self, key: str) -> None:
+    def act(self, key: str, *, once: bool = True) -> None:
         with self._lock:
             count = self._counts[key]
             count["requests"] += 1
-            if self._strict or count["acts"] == 0:
+            if not once or self._strict or count["acts"] == 0:
                 count["acts"] += 1
+
+    def find(self, key: str) -> dict[str, int]:
+        with self._lock:
+            return self._counts.get(key) or {"requests": 0, "acts": 0}
 
     def counts(self) -> dict[str, dict[str, int]]:
         with self._lock:
@@ -88,12 +94,17 @@ def _handler(world: _World) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             self._hang_if_asked()
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            world.act(self.headers["Idempotency-Key"] or "")
+            key = self.headers["Idempotency-Key"]
+            world.act(key or self.headers["Reference"] or "", once=key is not None)
             self._answer({})
 
         def do_GET(self) -> None:
             self._hang_if_asked()
-            self._answer(world.counts())
+            address = urlsplit(self.path)
+            if address.path == "/find":
+                self._answer(world.find(parse_qs(address.query)["key"][0]))
+            else:
+                self._answer(world.counts())
 
         def _hang_if_asked(self) -> None:
             name = self.path.removeprefix("/hang/")

@@ -62,6 +62,28 @@ def test_effect_needs_a_known_kind() -> None:
         declare(send=send)
 
 
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        ({"kind": "queryable"}, "names its find"),
+        ({"kind": "keyed", "find": "one"}, "names its find"),
+        ({"kind": "queryable", "find": "nothing"}, "no method"),
+        ({"kind": "keyed", "unattended": True}, "unattended"),
+    ],
+)
+def test_effect_that_contradicts_its_kind_is_refused(
+    declared: dict[str, Any], problem: str
+) -> None:
+    """What is declared for another kind would have no effect, and be missed when it matters."""
+
+    @effect(**declared)
+    def send(self: Any, ctx: StepContext) -> None:
+        return None
+
+    with pytest.raises(ConfigurationError, match=problem):
+        declare(send=send)
+
+
 def test_approve_before_must_name_an_effect() -> None:
     """A misspelt name would silently leave an act unapproved."""
     with pytest.raises(ConfigurationError, match="approve_before"):
