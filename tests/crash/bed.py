@@ -16,7 +16,7 @@ from runtime_project.local.processes import ProcessIdentity, wait_until
 from tasks_app.admission import approvals, commands, principal, tasks
 from tasks_app.models import Approval, Task
 from tests import factories
-from tests.crash import oracles
+from tests.support import evidence, oracles, outside_oracles
 from tests.support.outside import Outside
 from tests.support.syncdir import Hit, SyncDir
 from tests.support.workers import Fleet
@@ -86,9 +86,9 @@ class Bed:
         """Return the task's row as it is now."""
         return Task.objects.for_tenant(self.tenant.id).get(pk=task_id)
 
-    def progress(self, task_id: UUID) -> oracles.Progress:
+    def progress(self, task_id: UUID) -> evidence.Progress:
         """Return what ran and what is committed now."""
-        return oracles.Progress(self.task(task_id), self.runs)
+        return evidence.Progress(self.task(task_id), self.runs)
 
     def steer(self, task_id: UUID, kind: str, **payload: Any) -> commands.Submitted:
         """Give a command as the operator."""
@@ -209,5 +209,5 @@ class Bed:
         task = self.wait_rest(task_id)
         assert task.status == "completed", task.error
         oracles.check_task(task)
-        oracles.check_outside(task, self.outside.counts(str(task_id)), expected=effects)
+        outside_oracles.check_outside(task, self.outside.counts(str(task_id)), expected=effects)
         return task

@@ -11,8 +11,8 @@ from django.db import connection, transaction
 from ledger_app.domain.canonical import canonical_text
 from tasks_app.domain.checkpoint import digest
 from tasks_app.models import Checkpoint
-from tests.crash import oracles
 from tests.crash.bed import Bed
+from tests.support import evidence, oracles
 
 pytestmark = pytest.mark.crash
 
@@ -88,7 +88,7 @@ def test_damaged_checkpoint_is_not_executed(
     assert bed.outside.counts(str(task_id)) == {}
     assert bed.steer(task_id, "cancel").status == "applied"
     assert bed.task(task_id).status == "cancelled"
-    oracles.check_audit(bed.task(task_id))
-    oracles.check_receipt(bed.task(task_id))
+    oracles.check_audit(evidence.of(bed.task(task_id)))
+    oracles.check_ended(evidence.of(bed.task(task_id)))
     bed.steer(other_id, "provide_input", answer={})
     bed.check_completed(other_id, effects=1)

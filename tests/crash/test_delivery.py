@@ -10,9 +10,8 @@ from celery import current_app
 from runtime_project.local.redis_server import EmbeddedRedis
 from tasks_app.engine.continuation import JOB_NAME
 from tasks_app.models import Outbox, Slice, Task
-from tests.crash import oracles
 from tests.crash.bed import Bed
-from tests.support import services
+from tests.support import evidence, oracles, outside_oracles, services
 
 pytestmark = pytest.mark.crash
 
@@ -32,7 +31,7 @@ def check_each_ran_once(bed: Bed, tasks: list[Task], *, effects: int) -> None:
         assert task.status == "completed", task.error
         oracles.check_task(task)
         counts = bed.outside.counts(str(task.id))
-        oracles.check_outside(task, counts, expected=effects)
+        outside_oracles.check_outside(task, counts, expected=effects)
         assert {count.requests for count in counts.values()} <= {1}
         assert task.recoveries_total == 0
 
@@ -48,7 +47,7 @@ def test_every_message_thrice_runs_nothing_twice(bed: Bed, thrice: None) -> None
     bed.sync.release("claim.before")
     tasks = bed.wait_all_rest(ids)
     check_each_ran_once(bed, tasks, effects=1)
-    runs = oracles.read_runs(bed.runs)
+    runs = evidence.read_runs(bed.runs)
     assert runs["run"] == len(ids)
     assert [runs[f"run.{n}"] for n in range(2, 251)] == [3] * 249
     slices = Slice.objects.for_tenant(bed.tenant.id)
@@ -68,7 +67,7 @@ def test_flushed_redis_loses_no_task(bed: Bed) -> None:
     bed.sync.release("step.before")
     tasks = bed.wait_all_rest(ids)
     check_each_ran_once(bed, tasks, effects=1)
-    assert oracles.read_runs(bed.runs) == {"run_impure": 50, "run": 50}
+    assert evidence.read_runs(bed.runs) == {"run_impure": 50, "run": 50}
 
 
 def test_hung_redis_delays_nobody_who_asks(bed: Bed, broker: EmbeddedRedis) -> None:
@@ -107,5 +106,5 @@ def test_killed_redis_costs_no_worker(bed: Bed, broker: EmbeddedRedis) -> None:
     late = bed.submit(*script)
     tasks = bed.wait_all_rest([*ids, orphan, late])
     check_each_ran_once(bed, tasks, effects=1)
-    assert oracles.read_runs(bed.runs) == {"run_impure": 14, "run": 14}
+    assert evidence.read_runs(bed.runs) == {"run_impure": 14, "run": 14}
     bed.check_alive()

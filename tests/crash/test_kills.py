@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 from tasks_app import syncpoints
-from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
+from tests.support import evidence, oracles, outside_oracles
 
 pytestmark = pytest.mark.crash
 
@@ -59,12 +59,12 @@ def test_no_point_of_a_slice_is_left_out() -> None:
     assert {name for name, _ in [*STEP_STOPS, *EFFECT_STOPS]} == known
 
 
-def kill_at(bed: Bed, task_id: UUID, stop: tuple[str, int]) -> oracles.Progress:
+def kill_at(bed: Bed, task_id: UUID, stop: tuple[str, int]) -> evidence.Progress:
     """Kill the executing process at a stop; return what was done by then."""
     hit = bed.sync.walk(SLICE_POINTS, task_id, stop)
     bed.kill(hit.pid)
     done = bed.progress(task_id)
-    oracles.check_checkpoints(bed.task(task_id))
+    oracles.check_checkpoints(evidence.of(bed.task(task_id)))
     bed.sync.release(SLICE_POINTS, task_id)
     return done
 
@@ -75,7 +75,7 @@ def test_step_killed_anywhere_runs_at_most_once_more(bed: Bed, stop: tuple[str, 
     task_id = bed.submit(*steps_script(bed), held=SLICE_POINTS)
     before = kill_at(bed, task_id, stop)
     task = bed.check_completed(task_id, effects=0)
-    oracles.check_runs(before, bed.progress(task_id))
+    outside_oracles.check_runs(before, bed.progress(task_id))
     assert set(bed.progress(task_id).runs) == {"run_impure", "run", "run_impure.2", "run.2"}
     assert task.recoveries_total >= (stop[0] != "finish.after_terminal")
 
@@ -88,7 +88,7 @@ def test_effect_killed_anywhere_happens_once(bed: Bed, stop: tuple[str, int]) ->
     asked = bed.outside.counts(str(task_id))
     bed.check_completed(task_id, effects=2)
     after = bed.outside.counts(str(task_id))
-    oracles.check_runs(before, bed.progress(task_id))
+    outside_oracles.check_runs(before, bed.progress(task_id))
     for key, count in asked.items():
         if key.rpartition(":")[2] in before.committed:
             assert after[key] == count
@@ -108,7 +108,7 @@ def test_map_killed_in_the_middle_repeats_the_open_range_only(
     bed.sync.release(commits, task_id)
     task = bed.check_completed(task_id, effects=0)
     after = bed.progress(task_id)
-    oracles.check_runs(before, after)
+    outside_oracles.check_runs(before, after)
     assert set(after.runs) == {str(n) for n in range(60)}
     assert task.result == {"count": 60, "failed": 0, "total": sum(n**2 for n in range(60))}
 
@@ -146,7 +146,7 @@ def test_killed_while_every_message_comes_thrice(
     task_id = bed.submit(*effects_script(bed), held=SLICE_POINTS)
     before = kill_at(bed, task_id, stop)
     bed.check_completed(task_id, effects=2)
-    oracles.check_runs(before, bed.progress(task_id))
+    outside_oracles.check_runs(before, bed.progress(task_id))
 
 
 def test_message_lost_with_the_worker_that_took_it(bed: Bed) -> None:

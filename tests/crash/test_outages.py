@@ -8,9 +8,8 @@ from django.db import connection
 
 from runtime_project.local.postgres import EmbeddedPostgres
 from tasks_app.models import Slice
-from tests.crash import oracles
 from tests.crash.bed import Bed
-from tests.support import services
+from tests.support import evidence, oracles, outside_oracles, services
 
 pytestmark = pytest.mark.crash
 
@@ -42,9 +41,9 @@ def test_workers_outlive_a_restart_of_postgresql(bed: Bed, server: EmbeddedPostg
     for task in tasks:
         assert task.status == "completed", task.error
         oracles.check_task(task)
-        oracles.check_outside(task, bed.outside.counts(str(task.id)), expected=1)
+        outside_oracles.check_outside(task, bed.outside.counts(str(task.id)), expected=1)
     assert sum("run_impure" in committed for committed in before.values()) == held
-    assert oracles.read_runs(bed.runs)["run_impure"] == len(ids)
+    assert evidence.read_runs(bed.runs)["run_impure"] == len(ids)
     bed.check_alive()
 
 
@@ -61,7 +60,7 @@ def test_worker_told_to_stop_hands_a_long_map_on(bed: Bed) -> None:
     bed.wait(lambda: not leaving.is_running(), "the worker's end")
     task = bed.check_completed(task_id, effects=0)
     assert task.recoveries_total == 0
-    assert oracles.read_runs(bed.runs) == Counter(str(n) for n in range(items))
+    assert evidence.read_runs(bed.runs) == Counter(str(n) for n in range(items))
     slices = Slice.objects.for_tenant(bed.tenant.id).filter(task_id=task_id)
     assert slices.get(fence=hit.fence).outcome == "shutdown"
     bed.fleet.replace(leaving)

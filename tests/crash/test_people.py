@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tasks_app.models import Approval, SteeringCommand, Step
-from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
+from tests.support import oracles
 
 pytestmark = pytest.mark.crash
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
+from tests.support import oracles, outside_oracles
 from tests.support.outside import Outside
 from tests.support.workers import Fleet
 
@@ -42,4 +42,4 @@ def test_a_forgetful_world_would_be_noticed(bed: Bed, fleet: Fleet, tmp_path: Pa
         bed.sync.release(SLICE_POINTS, task_id)
         task = bed.wait_rest(task_id)
         with pytest.raises(AssertionError, match="acted on 2 times"):
-            oracles.check_outside(task, forgetful.counts(str(task_id)), expected=1)
+            outside_oracles.check_outside(task, forgetful.counts(str(task_id)), expected=1)

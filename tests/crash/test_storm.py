@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tasks_app.models import Event
-from tests.crash import oracles
 from tests.crash.bed import Bed
+from tests.support import oracles, outside_oracles
 
 pytestmark = pytest.mark.crash
 
@@ -33,4 +33,4 @@ def test_all_tasks_finish_through_a_storm_of_kills(bed: Bed, seed: int, thrice: 
         assert task.status == "completed", task.error
         oracles.check_task(task)
         counts = bed.outside.counts(str(task.id))
-        oracles.check_outside(task, counts, expected=2, faults=KILLS)
+        outside_oracles.check_outside(task, counts, expected=2, faults=KILLS)

@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from tests.crash import oracles
 from tests.crash.bed import SLICE_POINTS, Bed
+from tests.support import evidence
 from tests.support.syncdir import Hit
 
 pytestmark = pytest.mark.crash
@@ -45,9 +45,9 @@ def test_zombie_writes_nothing_and_calls_nothing(bed: Bed, stop: tuple[str, int]
         let_lease_end(bed, task_id, hit, stop)
         bed.sync.release(SLICE_POINTS, task_id)
         bed.check_completed(task_id, effects=1)
-        rows, calls = oracles.rows_of(task_id), bed.outside.counts(str(task_id))
+        rows, calls = evidence.rows_of(task_id), bed.outside.counts(str(task_id))
         runs = bed.progress(task_id).runs
     assert bed.wait_outcome(task_id, hit) in {"lost", "crashed"}
-    assert oracles.rows_of(task_id) == rows
+    assert evidence.rows_of(task_id) == rows
     assert bed.outside.counts(str(task_id)) == calls
     assert bed.progress(task_id).runs == runs

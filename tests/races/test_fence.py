@@ -27,7 +27,7 @@ from tasks_app.engine.session import SliceSession
 from tasks_app.engine.step_context import RunningStep
 from tasks_app.models import Step
 from tasks_app.workflows.scripted import Scripted
-from tests.crash import oracles
+from tests.support import evidence
 from tests.support.engine import Engine, lines
 
 
@@ -203,10 +203,10 @@ def ending_of(write: Callable[[Stale], None], stale: Stale) -> type[BaseExceptio
 
 def test_stale_fence_writes_nothing(stale: Stale) -> None:
     """Each write ends the slice, and no row of the task and its ledger differs (E3)."""
-    before = oracles.rows_of(stale.session.task.id)
+    before = evidence.rows_of(stale.session.task.id)
     for write in WRITES:
         assert ending_of(write, stale.anew()) is LeaseLost, write.__name__
-        assert oracles.rows_of(stale.session.task.id) == before, write.__name__
+        assert evidence.rows_of(stale.session.task.id) == before, write.__name__
     assert lines(stale.acts) == []
 
 
@@ -214,16 +214,16 @@ def test_stale_lease_is_neither_renewed_nor_given_up(stale: Stale, settings: Set
     """Renewal is refused and says so; an error of the old owner does not end the new one's lease."""
     held = stale.session.lease
     settings.RUNTIME = {**settings.RUNTIME, "heartbeat_seconds": 0.05}
-    before = oracles.rows_of(held.task.id)
+    before = evidence.rows_of(held.task.id)
     lease.keeper().keep(held)
     assert wait_until(lambda: held.lost, seconds=10)
     lease.abandon(held)
-    assert oracles.rows_of(held.task.id) == before
+    assert evidence.rows_of(held.task.id) == before
 
 
 def test_overtaken_slice_ends_as_lost(stale: Stale, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the outside a slice that lost its task is no error: somebody else works on it."""
-    before = oracles.rows_of(stale.session.task.id)
+    before = evidence.rows_of(stale.session.task.id)
     monkeypatch.setattr(lease, "claim", lambda preferred: stale.session.lease)
     assert slice_runner.run_slice(stale.session.task.id) == "lost"
-    assert oracles.rows_of(stale.session.task.id) == before
+    assert evidence.rows_of(stale.session.task.id) == before

@@ -18,8 +18,8 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.principal import Principal
 from tasks_app.engine import lease
 from tasks_app.models import Approval, ApprovalDecision, SteeringCommand, Task
-from tests.crash import oracles
 from tests.races.actors import Actor, row_held, together
+from tests.support import evidence, oracles
 from tests.support.engine import Engine
 from tests.support.syncdir import SyncDir
 
@@ -75,8 +75,8 @@ def test_two_operators_with_one_version(
     assert (len(accepted), len(refused)) == (1, 1), results
     assert refused[0].fields["currentVersion"] == accepted[0].state_version
     assert SteeringCommand.objects.for_tenant(engine.tenant.id).count() == before + 1
-    oracles.check_audit(engine.task(task_id))
-    oracles.check_versions(engine.task(task_id))
+    oracles.check_audit(evidence.of(engine.task(task_id)))
+    oracles.check_versions(evidence.of(engine.task(task_id)))
 
 
 def test_one_command_sent_eight_times_at_once(engine: Engine) -> None:
@@ -163,7 +163,7 @@ def test_two_approvers_decide_at_once(engine: Engine) -> None:
     task = engine.drive(approval.task_id)
     outcome = Approval.objects.for_tenant(engine.tenant.id).get(pk=approval.pk).status
     assert outcome == ("consumed" if decided.status == "approved" else "denied")
-    oracles.check_audit(task)
+    oracles.check_audit(evidence.of(task))
 
 
 def test_one_approver_clicks_twice(engine: Engine) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from tasks_app.domain.errors import TaskTerminalError
 from tasks_app.models import Slice
-from tests.crash import oracles
 from tests.races.actors import Actor
+from tests.support import evidence, oracles
 from tests.support.engine import Engine, lines
 from tests.support.syncdir import SyncDir
 
@@ -35,8 +35,8 @@ def test_command_before_the_claim(engine: Engine, sync: SyncDir, tmp_path: Path,
     task = engine.task(task_id)
     assert (task.status, task.fence) == (RESTING[kind], 0)
     assert lines(tmp_path / "ran") == []
-    oracles.check_audit(task)
-    oracles.check_receipt(task)
+    oracles.check_audit(evidence.of(task))
+    oracles.check_ended(evidence.of(task))
 
 
 @pytest.mark.parametrize("kind", RESTING)

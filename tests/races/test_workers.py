@@ -11,9 +11,9 @@ from runtime_project.local.processes import wait_until
 from tasks_app.engine import approvals, continuation, lease, recovery
 from tasks_app.engine.lease import Lease
 from tasks_app.models import Approval, Slice, Task
-from tests.crash import oracles
 from tests.races.actors import Actor, together
 from tests.races.test_people import decide, waiting_for_approval
+from tests.support import evidence, oracles
 from tests.support.engine import Engine, lines
 from tests.support.syncdir import SyncDir
 
@@ -66,7 +66,7 @@ def test_eight_claims_of_one_task(engine: Engine, sync: SyncDir) -> None:
     assert results.count(None) == 7
     assert engine.task(task_id).fence == 1
     assert Slice.objects.for_tenant(engine.tenant.id).count() == 1
-    oracles.check_audit(engine.task(task_id))
+    oracles.check_audit(evidence.of(engine.task(task_id)))
 
 
 def test_claim_waits_for_a_command_that_holds_the_row(engine: Engine) -> None:
@@ -139,7 +139,7 @@ def test_two_sweepers_recover_a_task_once(
         assert isinstance(actor.result(), int)
     task = engine.task(task_id)
     assert (task.status, task.fence, task.recoveries_total) == ("recovering", 2, 1)
-    oracles.check_audit(task)
+    oracles.check_audit(evidence.of(task))
 
 
 def test_two_sweepers_send_a_message_once(engine: Engine) -> None:
