@@ -4,10 +4,12 @@
 process that passes: `<name>.hold` or `<name>.<run>.hold` makes it wait, `<name>.fail` holds a
 number of failures still to raise, and each pass appends a line `<pid> <fence>` to
 `<name>.<run>.hit`. Files are used because they work across processes that share nothing else.
+A scheduler of threads in this process takes every pass itself instead.
 """
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
@@ -39,6 +41,9 @@ POINTS = frozenset(
 
 _POLL_SECONDS = 0.005
 
+# Takes every pass of this process (name, run, fence): set by tests that order threads.
+scheduler: Callable[[str, UUID | None, int], None] | None = None
+
 
 class SyncPointFailureError(Exception):
     """The failure that a test planted at a sync point."""
@@ -47,11 +52,14 @@ class SyncPointFailureError(Exception):
 def reach(name: str, run_id: UUID | None = None, fence: int = 0) -> None:
     """Pass the named point: record it, fail if asked to, wait while held."""
     folder = os.environ.get("RUNTIME_SYNCPOINT_DIR")
-    if folder is None:
+    if folder is None and scheduler is None:
         return
     if name not in POINTS:
         raise ValueError(f"unknown sync point {name}")
-    _pass(Path(folder), name, str(run_id or "-"), fence)
+    if scheduler is not None:
+        scheduler(name, run_id, fence)
+    elif folder is not None:
+        _pass(Path(folder), name, str(run_id or "-"), fence)
 
 
 def _pass(folder: Path, name: str, run: str, fence: int) -> None:

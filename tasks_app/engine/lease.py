@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -117,6 +118,9 @@ class Keeper:
         self._seen_at = 0.0
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to keep; the process's lock is held soon after."""
         self._thread.start()
 
     def is_alive(self) -> bool:
@@ -202,13 +206,20 @@ class Keeper:
 
 
 _keeper: Keeper | None = None
+# A thread that stands for a whole worker process has a keeper of its own (tests/model).
+own_keeper: ContextVar[Keeper | None] = ContextVar("own_keeper", default=None)
 
 
 def keeper() -> Keeper:
     """Return this process's keeper; a forked child gets one of its own, an ended one is replaced."""
     global _keeper
+    own = own_keeper.get()
+    if own is not None:
+        return own
     if _keeper is None or _keeper.pid != os.getpid() or not _keeper.is_alive():
-        _keeper = Keeper()
+        started = Keeper()
+        started.start()
+        _keeper = started
     return _keeper
 
 
