@@ -6,17 +6,23 @@ pickles, no class paths, no conversations, no secrets (E50).
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ledger_app.domain.canonical import canonical_text, sha256_hex
 from tasks_app.domain.errors import CorruptCheckpointError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MAX_BYTES = 65_536
 
+
+def _name_writer(document: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 tells which code wrote the document and which older one it continues."""
+    return {**document, "schema_version": 2, "workflow": "", "continued_from": None}
+
+
 # From version n to n + 1; golden files of every released version are in tests/compat.
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _name_writer}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +33,11 @@ class CheckpointDocument:
         completed_steps: compressed, such as "load_manifest" or "classify[0..1239]"; long plans
             are given as position ranges "#0..#4199".
         variables: small facts of the cursor, such as the next item of the open map.
-        artifacts: references with digests; side_effects: keys with states.
+        artifacts: references with digests, newest first; side_effects: keys with states, newest
+            last. Only the newest of each; the rows hold all of them.
         steering_cursor: number of the last applied command.
+        workflow: "name@version" of the code that wrote it; empty before schema 2.
+        continued_from: number of the older checkpoint that a person chose to go on from.
     """
 
     task_id: str
@@ -43,11 +52,33 @@ class CheckpointDocument:
     steering_cursor: int
     fence: int
     created_at: str
+    workflow: str
+    continued_from: int | None = None
     schema_version: int = SCHEMA_VERSION
 
     def text(self) -> str:
         """Return the canonical form that is stored and hashed."""
-        return canonical_text(asdict(self))
+        return canonical_text({name: getattr(self, name) for name in _NAMES})
+
+    def fitted_text(self) -> str:
+        """Return the stored form with as many of the newest references as MAX_BYTES leave room for.
+
+        Raises:
+            CorruptCheckpointError: it is too large without any, so data lies in the wrong place.
+        """
+        document = self
+        while len((text := document.text()).encode()) > MAX_BYTES:
+            if not document.artifacts and not document.side_effects:
+                raise CorruptCheckpointError("The checkpoint would be larger than 64 KiB.")
+            document = replace(
+                document,
+                artifacts=document.artifacts[: len(document.artifacts) // 2],
+                side_effects=document.side_effects[(len(document.side_effects) + 1) // 2 :],
+            )
+        return text
+
+
+_NAMES = tuple(field.name for field in fields(CheckpointDocument))
 
 
 def digest(text: str) -> str:

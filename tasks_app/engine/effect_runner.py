@@ -7,7 +7,7 @@ result is stored in the commit that moves the cursor (engine contract, section 3
 from typing import Any, NoReturn, TypedDict
 from uuid import UUID
 
-from ledger_app.domain.effects import DONE, EffectKind
+from ledger_app.domain.effects import DONE, EffectKind, EffectState
 from ledger_app.domain.errors import EffectInDoubtError, EffectKeyReusedError
 from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
@@ -103,6 +103,7 @@ def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
     with session.owned():
         # The ledger first: the checkpoint tells the states that it finds there (E21).
         effects.succeed(**_entry(session, step), response=value)
+        _note(session, step, EffectState.SUCCEEDED)
         session.commit(checkpoint="effect")
     syncpoints.reach("effect.after", session.task.id, session.task.fence)
 
@@ -133,7 +134,7 @@ def _begin(
         with session.owned(undisturbed=True):
             if approval is not None and not _let_through(session, step, approval, digest):
                 return None
-            return effects.begin(
+            row = effects.begin(
                 tenant_id=task.tenant_id,
                 task_id=task.id,
                 step_key=step.key,
@@ -146,10 +147,17 @@ def _begin(
                 approval_id=None if approval is None else approval["approval_id"],
                 request=arguments,
             )
+            _note(session, step, row.state)
+            return row
     except EffectInDoubtError as error:
         _doubt(session, step, {"code": error.code, "message": error.message})
     except EffectKeyReusedError as error:
         dead_letter(session, step, error.code, error.message)
+
+
+def _note(session: SliceSession, step: Step, state: EffectState) -> None:
+    """Let the next checkpoint tell where the act stands."""
+    session.references.note_effect(effect_key(step), state.value)
 
 
 def _let_through(session: SliceSession, step: Step, approval: dict[str, Any], digest: str) -> bool:
@@ -223,6 +231,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
     session.hold_result(step, "failed", error=facts)
     with session.owned():
         effects.fail(**_entry(session, step), error=facts)
+        _note(session, step, EffectState.FAILED)
         session.commit(checkpoint="effect")
         delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
     raise SliceDone("failed")
@@ -255,6 +264,7 @@ def _doubt(
     session.hold_result(step, "running", error=facts, finished=False)
     with session.owned():
         effects.mark_in_doubt(**_entry(session, step), error=facts)
+        _note(session, step, EffectState.IN_DOUBT)
         if tried:
             step_runner.add_attempt(session, step, facts)
         _dead_letter(session, step, EffectInDoubtError.code, facts["message"])

@@ -14,7 +14,7 @@ import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -84,6 +84,7 @@ class Lease:
     recovered: bool
     deadline: float
     command_seq: int
+    started_at: datetime
     cancel_requested: bool = False
     lost: bool = False
     claimed_at: float = field(default_factory=time.monotonic)
@@ -92,6 +93,11 @@ class Lease:
     def remaining_seconds(self) -> float:
         """Return how long the lease is certainly still held."""
         return self.deadline - time.monotonic()
+
+    @property
+    def now(self) -> datetime:
+        """Return about the database's time, without asking it: for people, never for a decision."""
+        return self.started_at + timedelta(seconds=time.monotonic() - self.claimed_at)
 
     def check(self, margin_seconds: float = 0) -> None:
         """Stop the slice when the lease is gone or too short for what comes next (E42).
@@ -278,7 +284,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
         if row is None:
             return None
         task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))
-        source, slice_id = row[len(sql.TASK_COLUMNS) :]
+        source, slice_id, claimed_at = row[len(sql.TASK_COLUMNS) :]
         audit.append(
             stream=f"task:{task.id}",
             tenant_id=task.tenant_id,
@@ -304,6 +310,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
         recovered=source == "recovering",
         deadline=asked_at + seconds,
         command_seq=task.command_seq,
+        started_at=claimed_at,
     )
 
 

@@ -87,6 +87,7 @@ class SliceSession:
         self.step_began_at = time.monotonic()
         self.steps_done = 0
         self.started_at = time.monotonic()
+        self._references: checkpoints.References | None = None
         self._held = _Held()
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
@@ -102,6 +103,19 @@ class SliceSession:
             return found
         declared = self.definition.step_definition(step.method)
         return BoundStep(declared, getattr(self.workflow, step.method))
+
+    @property
+    def references(self) -> checkpoints.References:
+        """Return what checkpoints name; nothing is there to be read when a task first begins."""
+        if self._references is None:
+            task = self.task
+            is_new = task.fence == 1 and task.checkpoint_seq == 0
+            self._references = (
+                checkpoints.References()
+                if is_new
+                else checkpoints.References.load(task.tenant_id, task.id)
+            )
+        return self._references
 
     # --- what the slice wants to have written --------------------------------------------------
 
@@ -229,11 +243,12 @@ class SliceSession:
     def _checkpoint_row(self, reason: str, held: _Held) -> dict[str, Any]:
         document = checkpoints.build(
             self.task,
+            self.references,
             next_step=self.next_key or self.key_at(self.next_position),
             next_position=self.next_position,
             completed=compress(range(self.next_position)) + self._open_items(),
             variables=self.variables,
-            now=database_now().isoformat(),
+            now=self.lease.now.isoformat(),
         )
         held.events.append(
             {"type": EventType.CHECKPOINT, "data": {"checkpoint": document.checkpoint_seq}}

@@ -87,7 +87,8 @@ WITH preferred AS MATERIALIZED (
         clock_timestamp()
     FROM claimed c JOIN before b USING (id)
 )
-SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id
+SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id,
+    clock_timestamp()
 FROM claimed c JOIN before b USING (id), slice
 """
 

@@ -161,6 +161,7 @@ class RunningStep:
             owned, new = cursor.fetchone()
         if not owned:
             raise LeaseLost(self._task.id, self._task.fence)
+        self._session.references.note_artifact(artifact_id, name[:255], stored.sha256)
         reference = ArtifactRef(
             artifact_id=artifact_id,
             name=name,

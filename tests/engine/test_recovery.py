@@ -10,7 +10,7 @@ from django.db import OperationalError, close_old_connections, connection
 from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
-from tasks_app.domain.checkpoint import digest
+from tasks_app.domain.checkpoint import SCHEMA_VERSION, digest
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import continuation, lease, plans, recovery, shutdown, slice_runner
 from tasks_app.engine.session import SliceSession
@@ -159,7 +159,7 @@ def test_changed_checkpoint_is_not_executed(
 def test_checkpoint_of_a_newer_schema_is_held(engine: Engine, half_done: UUID) -> None:
     """E52: an unknown newer version is a dead letter, not a crash."""
     row = Checkpoint.objects.for_tenant(engine.tenant.id).order_by("-seq").first()
-    newer = row.document.replace('"schema_version":1', '"schema_version":99')
+    newer = row.document.replace(f'"schema_version":{SCHEMA_VERSION}', '"schema_version":99')
     change_checkpoint(
         "UPDATE tasks_app_checkpoint SET document = %s, sha256 = %s WHERE id = %s",
         newer,
@@ -167,6 +167,8 @@ def test_checkpoint_of_a_newer_schema_is_held(engine: Engine, half_done: UUID) -
         row.id,
     )
     assert engine.run(half_done) == "dead_lettered"
+    error = engine.task(half_done).error
+    assert (error["code"], error["schema_version"]) == ("checkpoint_damaged", 99)
 
 
 def test_checkpoint_of_another_task_is_not_taken(
