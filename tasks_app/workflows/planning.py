@@ -1,5 +1,6 @@
 """Building a plan: `plan(goal, p)` calls this builder; the outcome is plain data to be stored."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -68,6 +69,7 @@ class PlanBuilder:
         self._workflow = workflow
         self._approve_before = approve_before
         self._steps: dict[str, PlannedStep] = {}
+        self._uses: Counter[str] = Counter()
 
     def step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> StepRef:
         """Plan one call of a step method; arguments are literals or references."""
@@ -186,6 +188,7 @@ class PlanBuilder:
         if len(self._steps) >= MAX_PLAN_STEPS:
             raise ConfigurationError(f"a plan holds at most {MAX_PLAN_STEPS} steps; use map")
         key = self._free_key(name)
+        self._uses[name] += 1
         arguments = {
             "args": [self._encode(argument) for argument in args],
             "kwargs": {key: self._encode(argument) for key, argument in kwargs.items()},
@@ -204,8 +207,7 @@ class PlanBuilder:
     def _free_key(self, name: str) -> str:
         if name not in self._steps:
             return name
-        number = sum(1 for step in self._steps.values() if step.method == name) + 1
-        return f"{name}.{number}"
+        return f"{name}.{self._uses[name] + 1}"
 
     def _expect(self, key: str, kind: str) -> None:
         if key not in self._steps or self._steps[key].kind != kind:

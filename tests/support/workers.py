@@ -122,8 +122,9 @@ class Worker(ProjectProcess):
         *,
         application: str = "runtime_project",
         concurrency: int = 1,
+        queue: str = "slices",
     ) -> None:
-        command = ["-m", "celery", "-A", application, "worker", "-Q", "slices"]
+        command = ["-m", "celery", "-A", application, "worker", "-Q", queue]
         command += ["-c", str(concurrency), "-n", f"{name}@%h", "-l", "INFO"]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         super().__init__(name, folder, command, env)
