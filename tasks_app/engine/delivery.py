@@ -66,6 +66,21 @@ def fail_task(session: SliceSession, error: Mapping[str, object], *, stop_reason
     )
 
 
+def dead_letter_task(session: SliceSession, step: Step, code: str, message: str) -> None:
+    """Park a task that a slice works on for a person. Transaction: the caller's, which owns it."""
+    task = session.task
+    session.commit(checkpoint="dead_letter")
+    session.end("dead_lettered")
+    transitions.dead_letter(
+        task.id,
+        task.tenant_id,
+        TaskStatus(task.status),
+        fence=task.fence,
+        code=code,
+        evidence={"step": step.key, "message": message[:500]},
+    )
+
+
 def close(
     tenant_id: UUID,
     task_id: UUID,

@@ -12,8 +12,7 @@ from ledger_app.domain.errors import EffectInDoubtError, EffectKeyReusedError
 from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
-from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import approvals, delivery, step_runner, transitions, values
+from tasks_app.engine import approvals, delivery, step_runner, values
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
@@ -37,7 +36,8 @@ def run_effect(session: SliceSession, step: Step) -> None:
     session.commit()
     approval = _approval_of(session, step)
     if approval is not None and not approval["approved"]:
-        _skip(session, step, approval)
+        step_runner.skip(session, step, f"the approval was {approval['outcome']}")
+        session.commit()
         return
     # Bound before the ledger hears of the act: what cannot be called is never begun.
     positional, named = session.arguments.call(method, step)
@@ -110,7 +110,11 @@ def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
 
 def _approval_of(session: SliceSession, step: Step) -> dict[str, Any] | None:
     key = step.options.get("approval")
-    return None if key is None else session.arguments.value({"ref": key, "path": []})
+    if key is None:
+        return None
+    # An approval that was itself skipped lets nothing through.
+    answer = session.arguments.value({"ref": key, "path": []})
+    return answer or {"approved": False, "outcome": "skipped"}
 
 
 def _begin(
@@ -217,14 +221,6 @@ def _target(arguments: dict[str, Any]) -> str:
     return found[:500]
 
 
-def _skip(session: SliceSession, step: Step, approval: dict[str, Any]) -> None:
-    session.hold_event(
-        "log", {"message": f"{step.key} was not done: the approval was {approval['outcome']}"}
-    )
-    step_runner.succeed(session, step, None, status="skipped")
-    session.commit()
-
-
 def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> NoReturn:
     """The other side certainly did not do it: the effect and the task fail."""
     facts = {"code": error.code, "message": error.message}
@@ -267,27 +263,12 @@ def _doubt(
         _note(session, step, EffectState.IN_DOUBT)
         if tried:
             step_runner.add_attempt(session, step, facts)
-        _dead_letter(session, step, EffectInDoubtError.code, facts["message"])
+        delivery.dead_letter_task(session, step, EffectInDoubtError.code, facts["message"])
     raise SliceDone("dead_lettered")
 
 
 def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> NoReturn:
     """Park the task for a person. Transaction: its own."""
     with session.owned():
-        _dead_letter(session, step, code, message)
+        delivery.dead_letter_task(session, step, code, message)
     raise SliceDone("dead_lettered")
-
-
-def _dead_letter(session: SliceSession, step: Step, code: str, message: str) -> None:
-    """Park the task for a person. Transaction: the caller's, which owns the task."""
-    task = session.task
-    session.commit(checkpoint="dead_letter")
-    session.end("dead_lettered")
-    transitions.dead_letter(
-        task.id,
-        task.tenant_id,
-        TaskStatus(task.status),
-        fence=task.fence,
-        code=code,
-        evidence={"step": step.key, "message": message[:500]},
-    )

@@ -200,6 +200,11 @@ class _SliceRunner:
         session.step_began_at = time.monotonic()
         if step.status == "failed":
             self._fail_again(step)
+        if not all(session.arguments.is_true(c) for c in step.options.get("when", ())):
+            step_runner.skip(session, step, "its condition does not hold")
+            if session.flush_due:
+                session.commit()
+            return
         match step.kind:
             case "step":
                 step_runner.run_step(session, step)

@@ -56,14 +56,20 @@ def effect_key(step: Step) -> str:
 
 
 class RunningStep:
-    """One try of one step."""
+    """One try of one step.
 
-    def __init__(self, session: SliceSession, step: Step) -> None:
+    Inside an atomic step nothing touches the task's row before the body is done: a lock on it would
+    stop the lease's renewal. Progress is then seen with the commit, and artifacts wait for it.
+    """
+
+    def __init__(self, session: SliceSession, step: Step, *, atomic: bool = False) -> None:
         self._session = session
         self._task = session.task
         self._step_key = step_key = step.key
         self._effect_key = effect_key(step)
         self._told_at = 0.0
+        self._atomic = atomic
+        self._waiting: list[tuple[dict[str, Any], ArtifactRef]] = []
         self.random = random.Random(f"{self._task.id}:{step_key}")  # noqa: S311 - repeatable, not secret
 
     @property
@@ -102,7 +108,8 @@ class RunningStep:
         self._told_at = now
         name = phase or self._session.phase
         self._session.phase = f"{name.split(' (')[0]} ({done}/{total})" if total else name
-        self._session.commit_progress()
+        if not self._atomic:
+            self._session.commit_progress()
 
     def heartbeat(self) -> None:
         self._session.lease.check()
@@ -141,43 +148,48 @@ class RunningStep:
         self, name: str, media_type: str, stored: StoredBlob, *, presented: bool
     ) -> ArtifactRef:
         self._session.lease.check()
-        # The same content under the same name has the same id at every try.
-        artifact_id = self.uuid(f"artifact:{name}:{stored.sha256}")
-        with connection.cursor() as cursor:
-            cursor.execute(
-                _PUT_ARTIFACT,
-                {
-                    "task_id": self._task.id,
-                    "fence": self._task.fence,
-                    "id": artifact_id,
-                    "step_key": self._step_key,
-                    "name": name[:255],
-                    "media_type": media_type,
-                    "size": stored.size_bytes,
-                    "sha256": stored.sha256,
-                    "presented": presented,
-                },
-            )
-            owned, new = cursor.fetchone()
-        if not owned:
-            raise LeaseLost(self._task.id, self._task.fence)
-        self._session.references.note_artifact(artifact_id, name[:255], stored.sha256)
         reference = ArtifactRef(
-            artifact_id=artifact_id,
+            # The same content under the same name has the same id at every try.
+            artifact_id=self.uuid(f"artifact:{name}:{stored.sha256}"),
             name=name,
             sha256=stored.sha256,
             size_bytes=stored.size_bytes,
             media_type=media_type,
         )
-        if presented and new:
-            self._session.hold_event(
-                EventType.ARTIFACT,
-                {
-                    "name": name,
-                    "uri": reference.uri,
-                    "sha256": stored.sha256,
-                    "sizeBytes": stored.size_bytes,
-                    "mediaType": media_type,
-                },
-            )
+        row = {
+            "task_id": self._task.id,
+            "fence": self._task.fence,
+            "id": reference.artifact_id,
+            "step_key": self._step_key,
+            "name": name[:255],
+            "media_type": media_type,
+            "size": stored.size_bytes,
+            "sha256": stored.sha256,
+            "presented": presented,
+        }
+        self._waiting.append((row, reference))
+        if not self._atomic:
+            self.write_artifacts()
         return reference
+
+    def write_artifacts(self) -> None:
+        """Store the rows of artifacts that wait for the end of an atomic body. Raises: LeaseLost."""
+        waiting, self._waiting = self._waiting, []
+        for row, reference in waiting:
+            with connection.cursor() as cursor:
+                cursor.execute(_PUT_ARTIFACT, row)
+                owned, new = cursor.fetchone()
+            if not owned:
+                raise LeaseLost(self._task.id, self._task.fence)
+            self._session.references.note_artifact(row["id"], row["name"], row["sha256"])
+            if row["presented"] and new:
+                self._session.hold_event(
+                    EventType.ARTIFACT,
+                    {
+                        "name": reference.name,
+                        "uri": reference.uri,
+                        "sha256": reference.sha256,
+                        "sizeBytes": reference.size_bytes,
+                        "mediaType": reference.media_type,
+                    },
+                )

@@ -7,16 +7,20 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
+
+import psycopg
+from django.db import DatabaseError, connection, transaction
+from psycopg.pq import TransactionStatus
 
 from ledger_app.domain.redaction import redact
 from tasks_app import syncpoints
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.engine import delivery, transitions, values
 from tasks_app.engine.lease import database_now
-from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
+from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import RunningStep
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Attempt, Step
@@ -26,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _TRACE_LINES = 12
 _MESSAGE_MAX = 1000
+_CANCEL_SECONDS = 2.0
 
 
 class StepTimeoutError(Exception):
@@ -36,8 +41,11 @@ def run_step(session: SliceSession, step: Step) -> None:
     """Run a plain step; a pure one's result may wait for the next commit (E20)."""
     bound = session.bound(step)
     declared, method = bound.declared, bound.call
-    begin(session, step, declared)
     positional, named = session.arguments.call(method, step)
+    if declared.atomic:
+        _run_atomic(session, step, bound, lambda ctx: method(ctx, *positional, **named))
+        return
+    begin(session, step, declared)
     try:
         result = call(session, step, declared, lambda ctx: method(ctx, *positional, **named))
         value = values.to_json(method, result)
@@ -47,6 +55,65 @@ def run_step(session: SliceSession, step: Step) -> None:
     succeed(session, step, value)
     if not declared.pure or declared.expensive or session.flush_due:
         session.commit(checkpoint="expensive" if declared.expensive else "")
+
+
+class _BodyError(Exception):
+    """The author's part of an atomic step failed; the database has undone it."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+def _run_atomic(
+    session: SliceSession, step: Step, bound: BoundStep, body: Callable[[RunningStep], Any]
+) -> None:
+    """Run a body whose own rows, result and cursor are one commit under the fence.
+
+    Nothing of the session changes before the body is done but what a failed try keeps as well: its
+    log. An error from there on, also of the commit, ends the slice: the rows tell how it went.
+
+    Transaction: its own. Locks: what the body locks; the task row only at the very end, so that the
+    lease is renewed meanwhile.
+    """
+    declared = bound.declared
+    session.commit()
+    begin(session, step, declared)
+    ctx = RunningStep(session, step, atomic=True)
+    try:
+        with transaction.atomic(durable=True):
+            value = _atomic_value(session, step, bound, ctx, body)
+            ctx.write_artifacts()
+            succeed(session, step, value)
+            session.commit(checkpoint="expensive" if declared.expensive else "")
+    except _BodyError as failed:
+        fail_try(session, step, declared, failed.cause)
+    else:
+        syncpoints.reach("step.after_commit", session.task.id, session.task.fence)
+
+
+def _atomic_value(
+    session: SliceSession,
+    step: Step,
+    bound: BoundStep,
+    ctx: RunningStep,
+    body: Callable[[RunningStep], Any],
+) -> Any:
+    """Return the body's result as JSON, after the database has accepted all that it wrote."""
+    declared = bound.declared
+    milliseconds = round(declared.timeout_seconds * 1000)
+    try:
+        with connection.cursor() as cursor:
+            # The server ends transactions that idle; this one may compute as long as its body may.
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds}")
+        value = values.to_json(bound.call, call(session, step, declared, body, ctx=ctx))
+        with connection.cursor() as cursor:
+            # What is checked at the commit is checked here, where it is the body's failure.
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout TO DEFAULT")
+    except Exception as error:
+        raise _BodyError(error) from error
+    return value
 
 
 def begin(session: SliceSession, step: Step, declared: StepDefinition) -> None:
@@ -62,24 +129,36 @@ def call(
     declared: StepDefinition,
     body: Callable[[RunningStep], Any],
     *,
+    ctx: RunningStep | None = None,
     margin_seconds: float = 0,
 ) -> Any:
-    """Call the author's code outside any transaction, within its time-out.
+    """Call the author's code within its time-out, outside any transaction unless it is atomic.
 
     Raises: LeaseLost when no more than `margin_seconds` of the lease are left.
     """
     syncpoints.reach("step.before", session.task.id, session.task.fence)
     # The last look before the author's code: a process that froze on its way here must not act.
     session.lease.check(margin_seconds)
-    with _timeout(declared.timeout_seconds):
-        return body(RunningStep(session, step))
+    try:
+        with _timeout(declared.timeout_seconds):
+            return body(ctx or RunningStep(session, step))
+    except StepTimeoutError:
+        _drop_interrupted_query()
+        raise
 
 
-def succeed(session: SliceSession, step: Step, value: Any, *, status: str = "succeeded") -> None:
+def succeed(
+    session: SliceSession,
+    step: Step,
+    value: Any,
+    *,
+    status: str = "succeeded",
+    error: dict[str, Any] | None = None,
+) -> None:
     """Hold the step's result and move the cursor behind it."""
     packed = values.pack(session.task.tenant_id, value)
     session.arguments.remember(step.key, value)
-    session.hold_result(step, status, result=packed)
+    session.hold_result(step, status, result=packed, error=error)
     advance(session, step)
 
 
@@ -92,19 +171,44 @@ def advance(session: SliceSession, step: Step) -> None:
 
 
 def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error: Exception) -> None:
-    """Record a failed try: wait for the next one, or fail the task when none is left.
+    """Record a failed try: wait for the next one, or do what the step asks for after the last.
+
+    Returns when the step is skipped: the plan goes on behind it.
 
     Raises: SliceDone, or SafePointNeeded when a command came meanwhile.
     """
     if not isinstance(error, ConfigurationError) and step.attempts < declared.retry.max:
         try_again(session, step, declared, error)
     facts = _hold_failure(session, step, declared, error)
+    if declared.on_failure == "skip":
+        skip(session, step, "it failed", error=facts)
+        with session.owned():
+            session.commit(checkpoint="failure")
+            add_attempt(session, step, facts)
+        return
+    if declared.on_failure == "ask":
+        # Whoever orders the step to be run again means with all its tries.
+        step.attempts = 0
+        again = "running" if step.kind == "map" else "planned"
+        session.hold_result(step, again, error=facts, finished=False)
+        with session.owned():
+            add_attempt(session, step, facts)
+            delivery.dead_letter_task(session, step, "step_failed", facts["message"])
+        raise SliceDone("dead_lettered")
     session.hold_result(step, "failed", error=facts)
     with session.owned():
         session.commit(checkpoint="failure")
         add_attempt(session, step, facts)
         delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
     raise SliceDone("failed")
+
+
+def skip(
+    session: SliceSession, step: Step, why: str, *, error: dict[str, Any] | None = None
+) -> None:
+    """Hold that a step is left out: its result is None, and the journal says why."""
+    session.hold_event(EventType.LOG, {"message": f"{step.key} was skipped: {why}"})
+    succeed(session, step, None, status="skipped", error=error)
 
 
 def try_again(
@@ -187,6 +291,16 @@ def _pause(declared: StepDefinition, attempts: int) -> timedelta:
     """Return the pause before the next try: doubling, capped, with jitter (E23)."""
     seconds = min(declared.retry.max_seconds, declared.retry.first_seconds * 2 ** (attempts - 1))
     return timedelta(seconds=seconds * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+
+
+def _drop_interrupted_query() -> None:
+    """Have the server stop a query that a time-out interrupted; the session is of no use then."""
+    raw = connection.connection
+    if raw is None or raw.info.transaction_status is not TransactionStatus.ACTIVE:
+        return
+    with suppress(DatabaseError, psycopg.Error):
+        raw.cancel_safe(timeout=_CANCEL_SECONDS)
+    connection.close()
 
 
 @contextmanager

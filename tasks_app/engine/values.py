@@ -89,6 +89,11 @@ class Arguments:
             found = found.get(name)
         return found
 
+    def is_true(self, encoded: dict[str, Any]) -> bool:
+        """Tell whether a condition holds; a map's result does when it has items."""
+        found = self.value(encoded)
+        return found.count > 0 if isinstance(found, MapResults) else bool(found)
+
     def call(
         self, method: Any, step: Step, first: tuple[Any, ...] = ()
     ) -> tuple[list[Any], dict[str, Any]]:
@@ -112,7 +117,7 @@ class Arguments:
                 .filter(task_id=self._task_id, key=key, retired_in=None)
                 .get()
             )
-            if step.kind == "map":
+            if step.kind == "map" and step.status != "skipped":
                 self._known[key] = StoredMapResults(step)
             else:
                 self._known[key] = unpack(self._tenant_id, step.result)

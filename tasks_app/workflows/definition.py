@@ -23,6 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STEP_ATTRIBUTE = "__durable_step__"
 
+STEP_TIMEOUT_SECONDS = 600.0
+# An atomic step holds a transaction open; it is checked against the lease when the project starts.
+ATOMIC_TIMEOUT_SECONDS = 10.0
+ON_FAILURE = frozenset({"fail", "skip", "ask"})
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPolicy:
@@ -69,6 +74,8 @@ class StepDefinition:
     timeout_seconds: float
     pure: bool = False
     expensive: bool = False
+    atomic: bool = False
+    on_failure: str = "fail"
     effect_kind: str = ""
     # The name of a method, or a function; empty for none.
     find: str | Callable[..., Any] = ""
@@ -185,19 +192,30 @@ def step(
     *,
     title: str = "",
     retry: Retry | None = None,
-    timeout_seconds: float = 600,
+    timeout_seconds: float | None = None,
     pure: bool = False,
     expensive: bool = False,
+    atomic: bool = False,
+    on_failure: str = "fail",
 ) -> Callable[[F], F]:
     """Declare a method as a step: its result is stored once and never computed again.
 
     Args:
         title: what people see as the phase; default the method's name.
         retry: default three tries.
-        timeout_seconds: limit of one try.
+        timeout_seconds: limit of one try; default ten minutes, ten seconds for an atomic step.
         pure: running it again does no harm, so results may be committed in groups.
         expensive: a checkpoint follows it at once.
+        atomic: what the body writes with the ORM, its result and the cursor are one commit.
+        on_failure: after the last try "fail" fails the task, "skip" goes on with None as the
+            result, "ask" holds the task for a person.
     """
+    if atomic and pure:
+        raise ConfigurationError("an atomic step is committed by itself: it cannot be pure")
+    if on_failure not in ON_FAILURE:
+        raise ConfigurationError(f"on_failure must be one of {sorted(ON_FAILURE)}")
+    if timeout_seconds is None:
+        timeout_seconds = ATOMIC_TIMEOUT_SECONDS if atomic else STEP_TIMEOUT_SECONDS
     return _declare(
         kind="step",
         title=title,
@@ -205,6 +223,8 @@ def step(
         timeout_seconds=timeout_seconds,
         pure=pure,
         expensive=expensive,
+        atomic=atomic,
+        on_failure=on_failure,
     )
 
 

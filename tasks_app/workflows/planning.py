@@ -1,5 +1,6 @@
 """Building a plan: `plan(goal, p)` calls this builder; the outcome is plain data to be stored."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -70,6 +71,24 @@ class PlanBuilder:
         self._approve_before = approve_before
         self._steps: dict[str, PlannedStep] = {}
         self._uses: Counter[str] = Counter()
+        # Every step planned here carries them; see `when`.
+        self.conditions: tuple[dict[str, Any], ...] = ()
+
+    def when(self, reference: StepRef) -> "PlanBuilder":
+        """Return a view of this builder: what it plans is done only if the result is true then.
+
+        False, None, zero and what is empty are not; a reference to an approval means its yes. A
+        step that is left out has status `skipped` and None as its result. Views of views need all
+        their conditions.
+        """
+        if not isinstance(reference, StepRef):
+            raise ConfigurationError("when takes the result of a step; plan() can use if itself")
+        encoded = self._encode(reference)
+        if not reference.path and self._steps[reference.key].kind == "approval":
+            encoded = self._encode(reference.approved)
+        view = copy.copy(self)
+        view.conditions = (*self.conditions, encoded)
+        return view
 
     def step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> StepRef:
         """Plan one call of a step method; arguments are literals or references."""
@@ -94,6 +113,8 @@ class PlanBuilder:
             on_error: default: the first failed item fails the step.
         """
         definition = _definition(method, "step")
+        if definition.atomic:
+            raise ConfigurationError(f"{definition.name} is atomic: plan it as a step, not a map")
         if chunk < 1 or chunk > 1000:
             raise ConfigurationError("chunk must be between 1 and 1000")
         options: dict[str, Any] = {"chunk": chunk}
@@ -189,6 +210,9 @@ class PlanBuilder:
             raise ConfigurationError(f"a plan holds at most {MAX_PLAN_STEPS} steps; use map")
         key = self._free_key(name)
         self._uses[name] += 1
+        options = dict(options or {})
+        if self.conditions:
+            options["when"] = list(self.conditions)
         arguments = {
             "args": [self._encode(argument) for argument in args],
             "kwargs": {key: self._encode(argument) for key, argument in kwargs.items()},
@@ -199,8 +223,8 @@ class PlanBuilder:
             kind=kind,
             method=name,
             arguments=arguments,
-            options=options or {},
-            signature=self._signature(kind, name, arguments, options or {}),
+            options=options,
+            signature=self._signature(kind, name, arguments, options),
         )
         return StepRef(key)
 
@@ -228,6 +252,8 @@ class PlanBuilder:
                 return encoded
             return {"sig": self._steps[encoded["ref"]].signature, "path": encoded["path"]}
 
+        if "when" in options:
+            options = {**options, "when": [resolved(condition) for condition in options["when"]]}
         return digest_of(
             {
                 "workflow": self._workflow,

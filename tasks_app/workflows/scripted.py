@@ -9,10 +9,12 @@ import os
 import signal
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
+from uuid import uuid4
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field
+from django.apps import apps
+from pydantic import BaseModel
 from typing_extensions import override
 
 from ledger_app.domain.effects import EffectKind
@@ -25,6 +27,21 @@ from tasks_app.workflows.definition import (
     step,
 )
 from tasks_app.workflows.registry import workflow
+from tasks_app.workflows.script import (
+    Ask,
+    Atomic,
+    Die,
+    Effect,
+    Fail,
+    Interrupt,
+    Map,
+    Operation,
+    Say,
+    ScriptGoal,
+    Set,
+    Sleep,
+    Write,
+)
 from tasks_app.workflows.values import (
     EffectNotDoneError,
     Found,
@@ -34,120 +51,8 @@ from tasks_app.workflows.values import (
     MapResults,
 )
 
+_THREE_TRIES = Retry(max=3, first_seconds=0.01, max_seconds=0.02)
 _QUICK_RETRY = Retry(max=2, first_seconds=0.01, max_seconds=0.02)
-
-
-class _Operation(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Say(_Operation):
-    """Write a line to the journal; `append` also counts real executions in a file."""
-
-    op: Literal["say"]
-    text: str = ""
-    append: str | None = None
-    impure: bool = False
-
-
-class Sleep(_Operation):
-    """Wait: as a timer of the task, or (block) inside C code that never yields."""
-
-    op: Literal["sleep"]
-    s: float
-    block: bool = False
-
-
-class Effect(_Operation):
-    """One act: append a line to a file, or POST to an address.
-
-    The key is sent as `Idempotency-Key` by a keyed act and as `Reference` by the others: an outside
-    that forgets nothing does the first once and the others each time.
-    """
-
-    op: Literal["effect"]
-    key: str
-    kind: EffectKind = EffectKind.KEYED
-    unattended: bool = False
-    append: str | None = None
-    post: str | None = None
-    patience_seconds: float = 5
-    approve: bool = False
-    deadline_seconds: float = 3600
-    on_timeout: Literal["deny", "fail"] = "deny"
-    refuse: bool = False
-
-
-class Map(_Operation):
-    """Process so many items; `fail` lists indexes that cannot be processed."""
-
-    op: Literal["map"]
-    count: int
-    skip: list[int] = Field(default_factory=list)
-    fail: list[int] = Field(default_factory=list)
-    max_failed: int | None = None
-    chunk: int = 10
-    append: str | None = None
-
-
-class Write(_Operation):
-    """Store an artifact."""
-
-    op: Literal["write"]
-    path: str
-    text: str
-
-
-class Set(_Operation):
-    """Return values as the step's result."""
-
-    op: Literal["set"]
-    values: dict[str, Any]
-
-
-class Interrupt(_Operation):
-    """Ask a question that `provide_input` answers."""
-
-    op: Literal["interrupt"]
-    value: str = ""
-    answer: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
-
-
-class Fail(_Operation):
-    """Fail: `times` tries, or always."""
-
-    op: Literal["fail"]
-    error: str = "planned"
-    message: str = "the script says so"
-    times: int | None = None
-    append: str | None = None
-
-
-class Ask(_Operation):
-    """Read an address; one that does not answer runs into the step's time-out."""
-
-    op: Literal["ask"]
-    url: str
-
-
-class Die(_Operation):
-    """Kill the worker process that runs the step, every time."""
-
-    op: Literal["die"]
-
-
-Operation = Annotated[
-    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Ask | Die,
-    Field(discriminator="op"),
-]
-
-
-class ScriptGoal(_Operation):
-    """What the script does; `note` is only there to be changed by adjust_goal."""
-
-    script: list[Operation] = Field(max_length=20_000)
-    note: str = ""
-    refuse_goal: bool = False
 
 
 class Numbers(BaseModel):
@@ -167,36 +72,44 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
 
     @override
     def plan(self, goal: ScriptGoal, p: Any) -> Any:
-        last: Any = None
+        planned: list[Any] = []
         for operation in goal.script:
-            match operation:
-                case Effect():
-                    last = self._plan_effect(operation, p)
-                case Map():
-                    listed = p.step(self.number, operation.count, operation.skip)
-                    on_error = Collect(operation.max_failed) if operation.fail else None
-                    done = p.map(
-                        self.square,
-                        listed.field("numbers"),
-                        operation.fail,
-                        operation.append,
-                        chunk=operation.chunk,
-                        on_error=on_error,
-                    )
-                    last = p.step(self.total, done)
-                case Interrupt():
-                    last = p.question("interrupt", prompt=operation.value, answer=operation.answer)
-                case Sleep() if not operation.block:
-                    last = p.sleep(timedelta(seconds=operation.s))
-                case Fail():
-                    last = p.step(self.fail, operation)
-                case Ask():
-                    last = p.step(self.ask, operation)
-                case Say(impure=True):
-                    last = p.step(self.run_impure, operation)
-                case _:
-                    last = p.step(self.run, operation)
-        return last
+            planned.append(self._plan_one(operation, _under(operation, planned, p)))
+        return planned[-1] if planned else None
+
+    def _plan_one(self, operation: Operation, p: Any) -> Any:
+        match operation:
+            case Effect():
+                return self._plan_effect(operation, p)
+            case Map():
+                return self._plan_map(operation, p)
+            case Interrupt():
+                return p.question("interrupt", prompt=operation.value, answer=operation.answer)
+            case Sleep() if not operation.block:
+                return p.sleep(timedelta(seconds=operation.s))
+            case Fail():
+                methods = {"fail": self.fail, "skip": self.fail_skipped, "ask": self.fail_asking}
+                return p.step(methods[operation.on_failure], operation)
+            case Ask():
+                return p.step(self.ask, operation)
+            case Atomic():
+                return p.step(self.add_row, operation)
+            case Say(impure=True):
+                return p.step(self.run_impure, operation)
+            case _:
+                return p.step(self.run, operation)
+
+    def _plan_map(self, operation: Map, p: Any) -> Any:
+        listed = p.step(self.number, operation.count, operation.skip)
+        done = p.map(
+            self.square,
+            listed.field("numbers"),
+            operation.fail,
+            operation.append,
+            chunk=operation.chunk,
+            on_error=Collect(operation.max_failed) if operation.fail else None,
+        )
+        return p.step(self.total, done)
 
     def _plan_effect(self, operation: Effect, p: Any) -> Any:
         approval = None
@@ -223,13 +136,34 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
         """Execute an operation whose result is committed by itself."""
         return _run(ctx, operation)
 
-    @step(retry=Retry(max=3, first_seconds=0.01, max_seconds=0.02))
+    @step(retry=_THREE_TRIES)
     def fail(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
         """Fail so often, counting the tries in the file."""
+        return _fail(ctx, operation)
+
+    @step(retry=_THREE_TRIES, on_failure="skip")
+    def fail_skipped(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
+        """Fail so often; the script goes on without it."""
+        return _fail(ctx, operation)
+
+    @step(retry=_THREE_TRIES, on_failure="ask")
+    def fail_asking(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
+        """Fail so often; a person decides how the script goes on."""
+        return _fail(ctx, operation)
+
+    @step(atomic=True, retry=_THREE_TRIES)
+    def add_row(self, ctx: StepContext, operation: Atomic) -> dict[str, Any]:
+        """Add a row, tell of it, and fail or not."""
+        name = f"{ctx.task_id}:{ctx.step_key}:{uuid4().hex}"
+        apps.get_model("auth", "Group").objects.create(name=name)
+        ctx.log("a row was added")
+        ctx.progress(1, 2, "Adding")
+        if operation.write:
+            ctx.artifact(operation.write, name, "text/plain")
         tries = _append(operation.append, ctx.step_key)
-        if operation.times is None or tries <= operation.times:
-            raise RuntimeError(f"{operation.error}: {operation.message}")
-        return {"tries": tries}
+        if operation.fail and tries <= operation.fail:
+            raise RuntimeError("the script says so")
+        return {"row": name}
 
     @step(retry=Retry(max=3, first_seconds=0.01, max_seconds=0.02), timeout_seconds=0.5)
     def ask(self, ctx: StepContext, operation: Ask) -> dict[str, Any]:
@@ -309,6 +243,22 @@ def _act(ctx: StepContext, operation: Effect) -> dict[str, Any]:
         )
         answer.raise_for_status()
     return {"key": ctx.effect_key}
+
+
+def _under(operation: Operation, planned: list[Any], p: Any) -> Any:
+    """Return the builder under the operation's condition."""
+    if not operation.when:
+        return p
+    index, _, name = operation.when.partition(".")
+    earlier = planned[int(index)]
+    return p.when(earlier.field(name) if name else earlier)
+
+
+def _fail(ctx: StepContext, operation: Fail) -> dict[str, Any]:
+    tries = _append(operation.append, ctx.step_key)
+    if operation.times is None or tries <= operation.times:
+        raise RuntimeError(f"{operation.error}: {operation.message}")
+    return {"tries": tries}
 
 
 def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:

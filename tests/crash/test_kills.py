@@ -4,6 +4,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
 
 from tasks_app import syncpoints
 from tests.crash.bed import SLICE_POINTS, Bed
@@ -92,6 +94,20 @@ def test_effect_killed_anywhere_happens_once(bed: Bed, stop: tuple[str, int]) ->
     for key, count in asked.items():
         if key.rpartition(":")[2] in before.committed:
             assert after[key] == count
+
+
+@pytest.mark.parametrize("point", ["step.before", "step.before_commit", "step.after_commit"])
+def test_atomic_step_killed_anywhere_leaves_one_row(bed: Bed, point: str) -> None:
+    """The author's row, the result and the cursor are there together, or none of them."""
+    with connection.cursor() as cursor:
+        cursor.execute("GRANT SELECT, INSERT ON auth_group TO rt_worker")
+        cursor.execute("GRANT USAGE ON SEQUENCE auth_group_id_seq TO rt_worker")
+    task_id = bed.submit({"op": "atomic", "append": str(bed.runs)}, held=SLICE_POINTS)
+    before = kill_at(bed, task_id, (point, 1))
+    task = bed.check_completed(task_id, effects=0)
+    outside_oracles.check_runs(before, bed.progress(task_id))
+    names = Group.objects.filter(name__startswith=str(task_id)).values_list("name", flat=True)
+    assert list(names) == [task.result["row"]]
 
 
 @pytest.mark.parametrize("stop", [("step.before_commit", 3), ("step.after_commit", 3)])

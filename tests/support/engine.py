@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import connection
+from django.db import connection, transaction
 
 from ledger_app.services import audit
 from tasks_app.admission import approvals, commands, principal, tasks
 from tasks_app.domain.principal import Principal
-from tasks_app.engine import recovery, slice_runner
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import recovery, slice_runner, transitions
 from tasks_app.models import Approval, Task, Tenant
 from tests import factories
 
@@ -96,6 +97,18 @@ class Engine:
             reason="seen",
             source="rest",
         )
+
+    def requeue(self, task_id: UUID) -> None:
+        """Give a held task back to the queue as it is."""
+        with transaction.atomic():
+            transitions.move(
+                task_id,
+                self.tenant.id,
+                TaskStatus.DEAD_LETTERED,
+                TaskStatus.QUEUED,
+                actor=self.operator.actor,
+                due="now",
+            )
 
     def lose_lease(self, task_id: UUID) -> None:
         """Make the task's lease look abandoned, as after a worker's death."""
