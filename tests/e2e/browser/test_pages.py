@@ -89,34 +89,6 @@ def live(page: Page) -> None:
     expect(page.locator("#stream")).to_have_attribute("data-state", "live", timeout=10_000)
 
 
-@pytest.mark.parametrize("width", [1280, 320])
-def test_b1_pages_are_quiet_and_fit(world: World, sign_in: SignIn, width: int) -> None:
-    """No console error, no CSP report, no foreign request, no sideways scroll at 320."""
-    task = world.start()
-    approval = world.approval(task)
-    paths = {
-        world.operator: [
-            "/tasks/", f"/tasks/{task.pk}/", "/tasks/new/", "/tasks/new/contracts.review/",
-            f"/tasks/{task.pk}/goal/", f"/approvals/{approval.pk}/", "/approvals/",
-            *(
-                f"/tasks/{task.pk}/{tab}/"
-                for tab in ("steps", "checkpoints", "effects", "artifacts", "events", "audit")
-            ),
-            "/admin/", "/admin/tasks_app/task/", f"/admin/tasks_app/task/{task.pk}/change/",
-            f"/admin/tasks_app/task/{task.pk}/history/",
-            f"/admin/tasks_app/approval/{approval.pk}/change/",
-        ],
-        None: ["/login/", "/admin/login/"],
-    }  # fmt: skip
-    for user, addresses in paths.items():
-        window = sign_in(user, viewport={"width": width, "height": 800})
-        for path in addresses:
-            page = window.go(path)
-            expect(page.locator("main, #content-main").first).to_be_visible()
-            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            assert over <= 0, f"{path} is {over} px too wide"
-
-
 def test_b2_events_reach_the_screen_and_disturb_nobody(world: World, sign_in: SignIn) -> None:
     """New progress within a second; typed reason, focus and an opened part survive."""
     task = world.working()

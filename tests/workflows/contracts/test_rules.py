@@ -17,7 +17,7 @@ from tasks_app.workflows.contracts.rules import (
 from tasks_app.workflows.contracts.sentences import MAX_SENTENCE_CHARACTERS
 from tasks_app.workflows.contracts.text import DocumentText
 
-HOSTILE_CHARACTERS = 100_000
+HOSTILE_CHARACTERS = 30_000
 BOOK = load_rules()
 
 
@@ -80,7 +80,7 @@ def hostile_sentences(anchors: tuple[str, ...]) -> list[str]:
 
 @pytest.mark.parametrize("rule_id", sorted(BOOK.rules))
 def test_rule_is_fast_on_hostile_text(rule_id: str) -> None:
-    """100 kB that is made against a rule takes it well under a second for each kind of text."""
+    """30 kB that are made against a rule take it well under a third of a second for each kind of text."""
     rule = BOOK.rules[rule_id]
     for text in hostile_sentences(rule.anchors):
         sentence = text[:MAX_SENTENCE_CHARACTERS]
@@ -88,7 +88,7 @@ def test_rule_is_fast_on_hostile_text(rule_id: str) -> None:
         started = time.process_time()
         for _ in range(rounds):
             match_sentence(rule, sentence)
-        assert time.process_time() - started < 1.0, sentence[:40]
+        assert time.process_time() - started < 0.3, sentence[:40]
 
 
 def test_whole_review_of_hostile_text_is_bounded() -> None:
