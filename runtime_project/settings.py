@@ -249,6 +249,7 @@ RUNTIME = {
     "input_roots": env.paths("RUNTIME_INPUT_ROOTS"),
     "publish_roots": env.paths("RUNTIME_PUBLISH_ROOTS"),
     "publish_hosts": env.words("RUNTIME_PUBLISH_HOSTS"),
+    "step_secrets": env.words("RUNTIME_STEP_SECRETS"),
     "test_assistant": env.flag("RUNTIME_TEST_ASSISTANT"),
     "public_schema": env.flag("RUNTIME_PUBLIC_SCHEMA"),
     "key_environment": "live" if PRODUCTION else "test",

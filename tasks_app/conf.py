@@ -30,6 +30,7 @@ class RuntimeSettings:
     test_assistant: bool
     public_schema: bool
     key_environment: str
+    step_secrets: tuple[str, ...]
 
 
 def runtime() -> RuntimeSettings:

@@ -106,7 +106,8 @@ def admit_task(
                 title=(title or definition.title)[:TITLE_MAX],
                 goal=parsed.model_dump(mode="json", exclude_unset=True),
                 plan_result=plan.result,
-                progress_total=len(plan.steps),
+                # A function's steps are known when they are reached.
+                progress_total=len(plan.steps) or None,
                 initiator_id=principal.user_id,
                 api_key_id=principal.api_key_id,
                 source=source,

@@ -22,17 +22,23 @@ class ArtifactDamagedError(CorruptCheckpointError):
     code = "artifact_damaged"
 
 
-def complete_task(session: SliceSession) -> None:
-    """Complete a task whose plan has no step left.
+def planned_result(session: SliceSession) -> Any:
+    """Return the result of a finished plan as JSON data."""
+    task = session.task
+    result = session.arguments.value(task.plan_result) if task.plan_result else None
+    if isinstance(result, MapResults):
+        return {"count": result.count, "failed": result.failed}
+    return result
+
+
+def complete_task(session: SliceSession, result: Any) -> None:
+    """Complete a task that has nothing left to do.
 
     Transaction: its own; results held back, receipt and status in one commit.
     Raises: LeaseLost; ArtifactDamagedError when an output is not what was stored.
     """
     task = session.task
     _verify_presented(task.tenant_id, task.id)
-    result = session.arguments.value(task.plan_result) if task.plan_result else None
-    if isinstance(result, MapResults):
-        result = {"count": result.count, "failed": result.failed}
     syncpoints.reach("finish.before_receipt", task.id, task.fence)
     with session.owned(undisturbed=True):
         session.commit(checkpoint="end")

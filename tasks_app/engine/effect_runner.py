@@ -229,8 +229,9 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
         effects.fail(**_entry(session, step), error=facts)
         _note(session, step, EffectState.FAILED)
         session.commit(checkpoint="effect")
-        delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
-    raise SliceDone("failed")
+        if not session.raises_failures:
+            delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
+    step_runner.raise_failed(session, step, facts)
 
 
 def _unclear(

@@ -12,8 +12,9 @@ from django.db.models import Case, F, Value, When
 from pydantic import BaseModel, ValidationError
 
 from tasks_app.domain.errors import FieldProblem, InvalidInputError
-from tasks_app.models import Step
+from tasks_app.models import Step, Task
 from tasks_app.workflows.definition import Workflow
+from tasks_app.workflows.functions import FunctionWorkflow
 from tasks_app.workflows.planning import Plan, PlannedStep, build_plan
 
 _WINDOW = 100
@@ -77,6 +78,8 @@ def replan(
 
     Transaction: the caller's, which holds the task row. Locks: the task's step rows.
     """
+    if issubclass(definition, FunctionWorkflow):
+        return _keep_all(tenant_id, task_id)
     plan = build_plan(definition, goal, list(approval_policy.get("before", ())))
     rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
     standing = {row.key: row for row in rows}
@@ -97,6 +100,19 @@ def replan(
         first_open_position=_first_open(plan, kept_keys, standing),
     )
     return plan, difference
+
+
+def _keep_all(tenant_id: UUID, task_id: UUID) -> tuple[Plan, PlanDifference]:
+    """Keep what a function has stored; calls that the new goal changes are made anew."""
+    rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
+    outside_of_loops = rows.filter(scope="").order_by("position").values_list("key", flat=True)
+    position = Task.objects.for_tenant(tenant_id).values_list("next_position", flat=True)
+    return Plan((), {"v": None}), PlanDifference(
+        kept=tuple(outside_of_loops),
+        added=(),
+        retired=(),
+        first_open_position=position.get(pk=task_id),
+    )
 
 
 def _same(row: Step | None, step: PlannedStep) -> bool:

@@ -56,6 +56,8 @@ class _Held:
     """What the next commit will write."""
 
     steps: dict[int, dict[str, Any]] = field(default_factory=dict)
+    # Steps of a function that are stored together with their outcome, by key.
+    added: dict[str, dict[str, Any]] = field(default_factory=dict)
     ranges: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     units: int = 0
@@ -63,7 +65,7 @@ class _Held:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.steps or self.ranges or self.events)
+        return not (self.steps or self.added or self.ranges or self.events)
 
 
 class SliceSession:
@@ -74,6 +76,8 @@ class SliceSession:
         self.task: ClaimedTask = lease.task
         self.definition = definition
         self.workflow = definition()
+        # A function is told of steps that failed for good; a plan fails with them.
+        self.raises_failures = False
         # Steps of functions, whose code no method name leads to; by key.
         self.bound_steps: dict[str, BoundStep] = {}
         self.arguments = Arguments(self.task.tenant_id, self.task.id)
@@ -83,6 +87,8 @@ class SliceSession:
         # Names the step at a position, as far as the runner has read the plan.
         self.key_at: Callable[[int], str] = lambda _position: ""
         self.variables: dict[str, Any] = {}
+        # Tells a checkpoint what is done; a function has a way of its own.
+        self.completed_steps: Callable[[], list[str]] = self._completed_plan
         self.phase = ""
         self.step_began_at = time.monotonic()
         self.steps_done = 0
@@ -131,7 +137,7 @@ class SliceSession:
         """Hold a step's outcome for the next commit."""
         step.status = status
         self._touch()
-        self._held.steps[step.id] = {
+        outcome = {
             "id": step.id,
             "status": status,
             "result": result,
@@ -143,6 +149,25 @@ class SliceSession:
             "seconds": time.monotonic() - self.step_began_at,
             "finished": finished,
         }
+        if _is_new(step):
+            self._held.added[step.key] = {**_columns(step), **outcome}
+        else:
+            self._held.steps[step.id] = outcome
+
+    def store(self, *steps: Step, undisturbed: bool = True) -> None:
+        """Store steps of a function that have no row yet, and what is held before them (E20).
+
+        Args:
+            undisturbed: refuse when a command waits.
+
+        Transaction: its own. Locks: the task row. Raises: LeaseLost, SafePointNeeded.
+        """
+        new = [step for step in steps if _is_new(step)]
+        if not new:
+            return
+        with self.owned(undisturbed=undisturbed):
+            self.commit()
+            Step.objects.for_tenant(self.task.tenant_id).bulk_create(new)
 
     def hold_range(self, row: dict[str, Any], units: int) -> None:
         """Hold the results of a range of items."""
@@ -206,7 +231,8 @@ class SliceSession:
         held, self._held = self._held, _Held()
         document = self._checkpoint_row(reason, held) if reason else None
         with connection.cursor() as cursor:
-            cursor.execute(sql.COMMIT, self._parameters(held, document))
+            statement = sql.COMMIT_ADDING if held.added else sql.COMMIT
+            cursor.execute(statement, self._parameters(held, document))
             row = cursor.fetchone()
         if row is None:
             self.lease.lost = True
@@ -246,7 +272,7 @@ class SliceSession:
             self.references,
             next_step=self.next_key or self.key_at(self.next_position),
             next_position=self.next_position,
-            completed=compress(range(self.next_position)) + self._open_items(),
+            completed=self.completed_steps(),
             variables=self.variables,
             now=self.lease.now.isoformat(),
         )
@@ -255,10 +281,11 @@ class SliceSession:
         )
         return checkpoints.row_of(document, reason)
 
-    def _open_items(self) -> list[str]:
+    def _completed_plan(self) -> list[str]:
+        done = compress(range(self.next_position))
         if not self.variables.get("next_item"):
-            return []
-        return [f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
+            return done
+        return [*done, f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
 
     def _parameters(self, held: _Held, document: dict[str, Any] | None) -> dict[str, Any]:
         if held.units:
@@ -279,6 +306,7 @@ class SliceSession:
             "event_count": len(held.events),
             "checkpoint_count": int(document is not None),
             "steps": json.dumps(list(held.steps.values())),
+            "added": json.dumps(list(held.added.values())),
             "ranges": json.dumps(held.ranges),
             "events": canonical_text(held.events),
             "checkpoint": json.dumps(document or {}),
@@ -364,6 +392,17 @@ class SliceSession:
             self.task.status != TaskStatus.WORKING
             or self.lease.command_seq > self.task.steering_cursor
         )
+
+
+def _is_new(step: Step) -> bool:
+    """Tell whether a step has no row yet."""
+    return step.pk is None
+
+
+def _columns(step: Step) -> dict[str, Any]:
+    """Return what a new row holds besides its outcome; arguments of finished steps are not kept."""
+    names = ("key", "scope", "position", "kind", "method", "options", "signature", "plan_version")
+    return {name: getattr(step, name) for name in names}
 
 
 def _checkpoint_policy(

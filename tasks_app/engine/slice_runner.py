@@ -21,13 +21,13 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import (
     checkpoints,
-    continuation,
     delivery,
     effect_runner,
+    function_runner,
     map_runner,
     plans,
     recovery_record,
-    shutdown,
+    safe_point,
     steering,
     step_runner,
     transitions,
@@ -40,6 +40,7 @@ from tasks_app.engine.lease import Lease
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.models import Slice, Step, Task
 from tasks_app.workflows import registry
+from tasks_app.workflows.functions import FunctionWorkflow
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,10 @@ def run_slice(preferred: UUID | None = None) -> str:
 def _run(lease: Lease) -> str:
     try:
         session = _open(lease)
-        _SliceRunner(session).run()
+        if issubclass(session.definition, FunctionWorkflow):
+            function_runner.run(session)
+        else:
+            _SliceRunner(session).run()
     except SliceDone as done:
         return done.outcome
     except (CorruptCheckpointError, ConfigurationError, UnknownWorkflowError) as error:
@@ -141,36 +145,15 @@ class _SliceRunner:
         """Work until the plan is done. Raises: SliceDone, LeaseLost."""
         while True:
             try:
-                self._safe_point()
+                safe_point.pass_by(self.session)
                 step = self._next_step()
                 if step is None:
-                    delivery.complete_task(self.session)
+                    delivery.complete_task(self.session, delivery.planned_result(self.session))
                     return
                 self._run_step(step)
             except SafePointNeeded:
                 self._window.clear()
                 steering.apply_pending(self.session)
-
-    def _safe_point(self) -> None:
-        """Between steps: commands first, then shutdown and the slice's limits (E43, E70)."""
-        session = self.session
-        session.lease.check()
-        if session.look_for_commands():
-            self._window.clear()
-            steering.apply_pending(session)
-        if session.is_spent:
-            self._hand_on("shutdown" if shutdown.requested() else "slice_spent")
-
-    def _hand_on(self, reason: str) -> None:
-        session, task = self.session, self.session.task
-        with session.owned(undisturbed=True):
-            session.commit(checkpoint="hand_on")
-            session.end(reason)
-            transitions.hand_on(
-                task.id, task.tenant_id, fence=task.fence, wake_at=None, reason=reason
-            )
-            continuation.owe(task.id, task.tenant_id, reason)
-        raise SliceDone(reason)
 
     def _next_step(self) -> Step | None:
         """Return the step at the cursor, passing over what is done already."""

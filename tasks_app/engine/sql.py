@@ -141,6 +141,7 @@ WITH owned AS (
         id bigint, status text, result jsonb, error jsonb, attempts smallint, next_item bigint,
         items_failed bigint, seconds double precision, finished boolean)
     WHERE s.id = r.id AND s.task_id = owned.id
+-- added
 ), ranges AS (
     INSERT INTO tasks_app_steprange (tenant_id, task_id, step_id, first_item, end_item,
         item_digests, results, failed, fence, created_at)
@@ -167,6 +168,25 @@ WITH owned AS (
 )
 SELECT event_seq, checkpoint_seq, command_seq, status FROM owned
 """
+
+# The same for a function, whose steps get their rows together with their outcomes.
+COMMIT_ADDING = COMMIT.replace(
+    "-- added",
+    """
+), added AS (
+    INSERT INTO tasks_app_step (tenant_id, task_id, key, scope, position, kind, method, arguments,
+        options, signature, plan_version, status, result, error, attempts, next_item, items_failed,
+        fence, started_at, finished_at)
+    SELECT owned.tenant_id, owned.id, a.key, a.scope, a.position, a.kind, a.method, '{}', a.options,
+        a.signature, a.plan_version, a.status, a.result, a.error, a.attempts, a.next_item,
+        a.items_failed, owned.fence, clock_timestamp() - make_interval(secs => a.seconds),
+        CASE WHEN a.finished THEN clock_timestamp() END
+    FROM owned, jsonb_to_recordset(%(added)s::jsonb) AS a(
+        key text, scope text, position int, kind text, method text, options jsonb, signature text,
+        plan_version int, status text, result jsonb, error jsonb, attempts smallint,
+        next_item bigint, items_failed bigint, seconds double precision, finished boolean)
+""",
+)
 
 # Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46).
 LOST_LEASES = """

@@ -23,6 +23,7 @@ from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.workflows import registry
+from tasks_app.workflows.functions import FunctionWorkflow
 
 
 def apply_pending(session: SliceSession) -> None:
@@ -152,20 +153,23 @@ def _adjust_goal(task: Task, command: SteeringCommand) -> None:
         raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
     goal, parsed = merged_goal(task, command.payload)
     version = task.plan_version + 1
+    definition = registry.get_definition(task.workflow, task.workflow_version)
     plan, difference = plans.replan(
         tenant_id=task.tenant_id,
         task_id=task.id,
-        definition=registry.get_definition(task.workflow, task.workflow_version),
+        definition=definition,
         goal=parsed,
         approval_policy=task.approval_policy,
         plan_version=version,
     )
     current = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
     kept = current.filter(plan_version__lt=version, kind="approval")
-    kept_ids = [] if difference.added else list(kept.values_list("id", flat=True))
+    # Nobody knows yet what a function will ask under its new goal.
+    asks_anew = bool(difference.added) or issubclass(definition, FunctionWorkflow)
+    kept_ids = [] if asks_anew else list(kept.values_list("id", flat=True))
     approvals.supersede_open(task.tenant_id, task.id, keep_steps=kept_ids)
     _reopen_questions(current)
-    done, total = _work(task)
+    done, total = (task.progress_done, None) if task.progress_total is None else _work(task)
     task.goal, task.plan_version, task.plan_result = goal, version, plan.result
     task.next_position = difference.first_open_position
     task.progress_done, task.progress_total = done, total

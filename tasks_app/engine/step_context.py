@@ -16,9 +16,10 @@ from pydantic import BaseModel
 from ledger_app.domain.redaction import redact
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import lease as leases
+from tasks_app.engine import secret_values
 from tasks_app.engine.session import SliceSession
 from tasks_app.events.catalogue import EventType
-from tasks_app.models import Step
+from tasks_app.models import Step, Task
 from tasks_app.tools import artifact_store
 from tasks_app.tools.artifact_store import StoredBlob
 from tasks_app.workflows import ArtifactRef, ItemList
@@ -67,6 +68,7 @@ class RunningStep:
         self._task = session.task
         self._step_key = step_key = step.key
         self._effect_key = effect_key(step)
+        self._external_id = str(step.options.get("external_id", ""))
         self._told_at = 0.0
         self._atomic = atomic
         self._waiting: list[tuple[dict[str, Any], ArtifactRef]] = []
@@ -85,6 +87,16 @@ class RunningStep:
         return self._effect_key
 
     @property
+    def external_id(self) -> str:
+        return self._external_id
+
+    @property
+    def deadline(self) -> datetime | None:
+        rows = Task.objects.for_tenant(self._task.tenant_id).filter(pk=self._task.id)
+        found: datetime | None = rows.values_list("deadline_at", flat=True).get()
+        return found
+
+    @property
     def now(self) -> datetime:
         return leases.database_now()
 
@@ -95,10 +107,14 @@ class RunningStep:
     def uuid(self, label: str) -> UUID:
         return uuid.uuid5(self._task.id, f"{self._step_key}:{label}")
 
+    def secret(self, name: str) -> str:
+        return secret_values.get_secret(name)
+
     def log(self, message: str, **facts: object) -> None:
-        data: dict[str, object] = {"message": message[:_MESSAGE_MAX]}
+        data: dict[str, object] = {"message": secret_values.scrub(message)[:_MESSAGE_MAX]}
         if facts:
-            data["facts"] = redact({name: str(fact)[:200] for name, fact in facts.items()})
+            plain = {name: secret_values.scrub(str(fact))[:200] for name, fact in facts.items()}
+            data["facts"] = redact(plain)
         self._session.hold_event(EventType.LOG, data)
 
     def progress(self, done: int, total: int | None = None, phase: str = "") -> None:

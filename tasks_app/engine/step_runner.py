@@ -18,13 +18,14 @@ from psycopg.pq import TransactionStatus
 from ledger_app.domain.redaction import redact
 from tasks_app import syncpoints
 from tasks_app.domain.errors import ConfigurationError
-from tasks_app.engine import delivery, transitions, values
+from tasks_app.engine import delivery, secret_values, transitions, values
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import RunningStep
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Attempt, Step
 from tasks_app.workflows.definition import StepDefinition
+from tasks_app.workflows.values import StepFailedError
 
 logger = logging.getLogger(__name__)
 
@@ -199,7 +200,18 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
     with session.owned():
         session.commit(checkpoint="failure")
         add_attempt(session, step, facts)
-        delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
+        if not session.raises_failures:
+            delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
+    raise_failed(session, step, facts)
+
+
+def raise_failed(session: SliceSession, step: Step, facts: dict[str, Any]) -> NoReturn:
+    """Leave a step that failed for good; its outcome is committed.
+
+    Raises: StepFailedError into the code of a function, which may go on; otherwise SliceDone.
+    """
+    if session.raises_failures:
+        raise StepFailedError(step.key, facts)
     raise SliceDone("failed")
 
 
@@ -244,6 +256,7 @@ def _hold_failure(
     session: SliceSession, step: Step, declared: StepDefinition, error: Exception
 ) -> dict[str, Any]:
     """Tell journal and log of a failed try; return its facts."""
+    session.store(step, undisturbed=False)
     facts = describe(error)
     logger.info(
         "step.failed",
@@ -280,8 +293,8 @@ def describe(error: Exception) -> dict[str, Any]:
     facts = {
         "type": type(error).__name__,
         "code": getattr(error, "code", "") or type(error).__name__,
-        "message": str(error)[:_MESSAGE_MAX],
-        "trace": "".join(trace)[-4000:],
+        "message": secret_values.scrub(str(error))[:_MESSAGE_MAX],
+        "trace": secret_values.scrub("".join(trace))[-4000:],
     }
     redacted = redact(facts)
     return redacted if isinstance(redacted, dict) else facts

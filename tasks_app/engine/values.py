@@ -7,7 +7,7 @@ literals or references to results, validated to the annotations of the step's me
 import inspect
 import json
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -61,6 +61,33 @@ def to_json(method: Any, value: Any) -> Any:
     return data
 
 
+def typed(annotation: Any, value: Any) -> Any:
+    """Return JSON data as a value of an annotated type.
+
+    Raises:
+        ConfigurationError: it does not fit, as after a change of the type.
+    """
+    try:
+        return _adapter(annotation).validate_python(value)
+    except ValidationError as error:
+        raise ConfigurationError(f"a stored value does not fit {annotation}: {error}") from error
+
+
+def dump(annotation: Any, value: Any) -> Any:
+    """Return a value of an annotated type as JSON data."""
+    return _adapter(annotation).dump_python(value, mode="json")
+
+
+def schema_of(annotation: Any) -> dict[str, Any]:
+    """Return the JSON schema of an annotated type."""
+    return _adapter(annotation).json_schema()
+
+
+def result_of(function: Any, value: Any) -> Any:
+    """Return a step's stored result by the return annotation of its function."""
+    return typed(_signature(*_function(function))[1], value)
+
+
 class Arguments:
     """Resolves the arguments of the current plan's steps."""
 
@@ -72,6 +99,11 @@ class Arguments:
     def remember(self, key: str, value: Any) -> None:
         """Keep a fresh small result, so that the next step need not read it back."""
         self._known[key] = value
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop results that nobody asks for again, such as those of a finished turn."""
+        for key in keys:
+            self._known.pop(key, None)
 
     def forget_all(self) -> None:
         """Drop what is known, after the plan changed."""

@@ -45,6 +45,9 @@ def _ask(session: SliceSession, step: Step) -> None:
     task = session.task
     tool, arguments = act_of(session, step)
     show = session.arguments.value(step.arguments["args"][0])
+    if not arguments and show is not None:
+        # No act hangs on it: what people see is what they decide about.
+        arguments = {"show": show}
     session.next_key, session.next_position = step.key, step.position
     session.phase = "Waiting for approval"
     session.hold_result(step, "waiting", finished=False)

@@ -10,7 +10,7 @@ from tasks_app.models.access import Tenant
 from tasks_app.models.scoped import scoped_manager
 from tasks_app.models.task import Task
 
-STEP_KINDS = ("step", "map", "approval", "question", "effect", "sleep")
+STEP_KINDS = ("step", "map", "approval", "question", "effect", "sleep", "loop", "child")
 STEP_STATUSES = ("planned", "running", "waiting", "succeeded", "failed", "skipped", "superseded")
 
 
@@ -56,9 +56,14 @@ class Step(TaskRow):
 
     `key` names the step in its plan; a step that a later plan replaced stays as history with
     `retired_in` set. `arguments` holds literals and references to other steps' results.
+
+    Steps of a function are appended when they are first reached. `scope` names the loop turn they
+    belong to, empty outside of loops, null for the steps of a plan. A loop's own row counts its
+    finished turns in `next_item` and keeps the states as of their end in `result`.
     """
 
     key = models.CharField(max_length=100)
+    scope = models.CharField(max_length=100, null=True)  # noqa: DJ001 - null = a plan's step
     position = models.PositiveIntegerField()
     kind = models.CharField(max_length=12)
     method = models.CharField(max_length=100)
@@ -96,6 +101,13 @@ class Step(TaskRow):
         indexes = [
             # engine.plans: the remaining plan from a position on; dashboard: steps in order.
             models.Index(F("task"), F("position"), F("plan_version"), name="step_task_order_idx"),
+            # engine.function_scope: what is stored of a function, or of one of its turns.
+            models.Index(
+                F("task"),
+                F("scope"),
+                condition=Q(scope__isnull=False, retired_in__isnull=True),
+                name="step_scope_idx",
+            ),
         ]
 
 

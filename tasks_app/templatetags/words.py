@@ -97,6 +97,8 @@ STEP_KINDS: "dict[str, str | _StrPromise]" = {
     "question": _("asks a person"),
     "effect": _("acts outside"),
     "sleep": _("waits"),
+    "loop": _("goes in turns"),
+    "child": _("starts a task"),
 }
 
 # Codes that tables show in small: what ended a slice, why a checkpoint was written, which door a
@@ -108,6 +110,7 @@ CODES: "dict[str, dict[str, str | _StrPromise]]" = {
         "shutdown": _("worker stopped"),
         "retry": _("tries again"),
         "sleeping": _("sleeping"),
+        "child": _("waits for a child task"),
         "input_required": _("waits for a person"),
         "paused": _("paused"),
         "cancelled": _("cancelled"),
@@ -126,6 +129,7 @@ CODES: "dict[str, dict[str, str | _StrPromise]]" = {
         "approval": _("approval"),
         "question": _("question"),
         "sleep": _("sleep"),
+        "child": _("child task"),
         "effect": _("effect"),
         "dead_letter": _("dead letter"),
         "end": _("end"),

@@ -10,6 +10,14 @@ from tasks_app.workflows.definition import (
     effect,
     step,
 )
+from tasks_app.workflows.functions import (
+    Ask,
+    FunctionContext,
+    FunctionWorkflow,
+    Scope,
+    Turn,
+    durable_function,
+)
 from tasks_app.workflows.planning import PlanBuilder, StepRef
 from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.values import (
@@ -22,26 +30,36 @@ from tasks_app.workflows.values import (
     ItemList,
     MapItem,
     MapResults,
+    NotApprovedError,
+    StepFailedError,
 )
 
 __all__ = [
     "ApprovalOutcome",
     "ArtifactRef",
+    "Ask",
     "Budget",
     "CheckpointPolicy",
     "Collect",
     "EffectNotDoneError",
     "Found",
+    "FunctionContext",
+    "FunctionWorkflow",
     "GoalError",
     "ItemError",
     "ItemList",
     "MapItem",
     "MapResults",
+    "NotApprovedError",
     "PlanBuilder",
     "Retry",
+    "Scope",
     "StepContext",
+    "StepFailedError",
     "StepRef",
+    "Turn",
     "Workflow",
+    "durable_function",
     "effect",
     "step",
     "workflow",

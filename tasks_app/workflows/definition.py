@@ -5,15 +5,17 @@ imports the other.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar, cast, get_args
 from uuid import UUID
 
 from pydantic import BaseModel
 
+from ledger_app.domain.effects import EffectKind
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.workflows.values import ArtifactRef, ItemList
 
@@ -81,6 +83,11 @@ class StepDefinition:
     find: str | Callable[..., Any] = ""
     unattended: bool = False
 
+    def wants_approval(self, approve_before: Collection[str]) -> bool:
+        """Tell whether an effect may not happen without an approval, whatever its caller says."""
+        blind = self.effect_kind == EffectKind.OPAQUE and not self.unattended
+        return blind or self.name in approve_before
+
 
 class StepContext(Protocol):
     """What a running step may use."""
@@ -98,8 +105,20 @@ class StepContext(Protocol):
         """Return the stable idempotency key of this step; send it to the other side."""
 
     @property
+    def external_id(self) -> str:
+        """Return the id from outside that the call named, such as a model's tool call; or empty."""
+
+    @property
     def now(self) -> datetime:
         """Return the database's time."""
+
+    @property
+    def deadline(self) -> datetime | None:
+        """Return when the task must have ended."""
+
+    @property
+    def random(self) -> Random:
+        """Return a source of numbers that are the same at every try of this step; no secrets."""
 
     @property
     def cancelled(self) -> bool:
@@ -107,6 +126,12 @@ class StepContext(Protocol):
 
     def uuid(self, label: str) -> UUID:
         """Return an id that is the same at every try of this step."""
+
+    def secret(self, name: str) -> str:
+        """Return a secret that the installation lets steps use; never store or return it.
+
+        Raises: SecretUnavailableError when RUNTIME_STEP_SECRETS does not name it or it is not set.
+        """
 
     def log(self, message: str, **facts: object) -> None:
         """Write a line to the task's journal; facts are redacted."""
@@ -160,6 +185,12 @@ class Workflow(Generic[GoalT, ResultT]):
             if arguments:
                 return cast("type[BaseModel]", arguments[0])
         raise ConfigurationError(f"{cls.__name__} must name its goal: Workflow[Goal, Result]")
+
+    @classmethod
+    def declared_steps(cls) -> list[StepDefinition]:
+        """Return what the decorators declare, in order of name."""
+        found = (getattr(getattr(cls, name, None), STEP_ATTRIBUTE, None) for name in dir(cls))
+        return [step for step in found if isinstance(step, StepDefinition)]
 
     @classmethod
     def step_definition(cls, method: str) -> StepDefinition:

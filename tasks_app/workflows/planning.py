@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import digest_of
-from ledger_app.domain.effects import EffectKind
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.workflows.definition import STEP_ATTRIBUTE, Collect, StepDefinition, Workflow
 
@@ -140,16 +139,7 @@ class PlanBuilder:
             quorum: how many different people must approve.
             on_timeout: "deny" (go on without the act) or "fail".
         """
-        if not timedelta(seconds=1) <= deadline <= timedelta(days=7):
-            raise ConfigurationError(f"approval {name}: deadline must be 1 second to 7 days")
-        if on_timeout not in {"deny", "fail"} or quorum < 1:
-            raise ConfigurationError(f"approval {name}: wrong on_timeout or quorum")
-        options = {
-            "name": name,
-            "deadline_seconds": deadline.total_seconds(),
-            "quorum": quorum,
-            "on_timeout": on_timeout,
-        }
+        options = approval_options(name, deadline, quorum, on_timeout)
         return self._add("approval", f"approve_{name}", (show,), {}, options)
 
     def question(
@@ -162,11 +152,7 @@ class PlanBuilder:
     ) -> StepRef:
         """Plan a question that no act hangs on; `provide_input` answers it."""
         schema = answer if isinstance(answer, dict) else answer.model_json_schema()
-        options = {
-            "prompt": prompt,
-            "schema": schema,
-            "deadline_seconds": deadline.total_seconds(),
-        }
+        options = question_options(prompt, schema, deadline)
         return self._add("question", name, (), {}, options)
 
     def effect(
@@ -178,17 +164,13 @@ class PlanBuilder:
         the plan names none, and so does an opaque effect that is not declared `unattended`.
         """
         definition = _definition(method, "effect")
-        if approval is None and self._wants_approval(definition):
+        if approval is None and definition.wants_approval(self._approve_before):
             approval = self.approval(definition.name, deadline=timedelta(hours=4))
         options: dict[str, Any] = {}
         if approval is not None:
             self._expect(approval.key, "approval")
             options["approval"] = approval.key
         return self._add("effect", definition.name, args, kwargs, options)
-
-    def _wants_approval(self, definition: StepDefinition) -> bool:
-        blind = definition.effect_kind == EffectKind.OPAQUE and not definition.unattended
-        return blind or definition.name in self._approve_before
 
     def sleep(self, duration: timedelta) -> StepRef:
         """Plan a wait by the database's clock; no process is held meanwhile."""
@@ -264,6 +246,31 @@ class PlanBuilder:
                 "options": options,
             }
         )
+
+
+def approval_options(
+    name: str, deadline: timedelta, quorum: int, on_timeout: str
+) -> dict[str, Any]:
+    """Return what an approval step stores.
+
+    Raises:
+        ConfigurationError: a value is outside of what S61 allows.
+    """
+    if not timedelta(seconds=1) <= deadline <= timedelta(days=7):
+        raise ConfigurationError(f"approval {name}: deadline must be 1 second to 7 days")
+    if on_timeout not in {"deny", "fail"} or quorum < 1:
+        raise ConfigurationError(f"approval {name}: wrong on_timeout or quorum")
+    return {
+        "name": name,
+        "deadline_seconds": deadline.total_seconds(),
+        "quorum": quorum,
+        "on_timeout": on_timeout,
+    }
+
+
+def question_options(prompt: str, schema: dict[str, Any], deadline: timedelta) -> dict[str, Any]:
+    """Return what a question step stores."""
+    return {"prompt": prompt, "schema": schema, "deadline_seconds": deadline.total_seconds()}
 
 
 def build_plan(definition: type[Workflow[Any, Any]], goal: BaseModel, before: list[str]) -> Plan:

@@ -6,7 +6,7 @@ from typing import Any
 from ledger_app.domain.effects import EffectKind
 from tasks_app import conf
 from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
-from tasks_app.workflows.definition import STEP_ATTRIBUTE, StepDefinition, Workflow, WorkflowInfo
+from tasks_app.workflows.definition import StepDefinition, Workflow, WorkflowInfo
 
 # Workflows of this name exist for deterministic tests and are offered only when asked for.
 TEST_WORKFLOWS = frozenset({"scripted"})
@@ -44,7 +44,7 @@ def add(definition: type[Workflow[Any, Any]]) -> None:
     if known is not None and known.__qualname__ != definition.__qualname__:
         raise ConfigurationError(f"two workflows are called {name}")
     definition.goal_type()
-    for step in _steps(definition):
+    for step in definition.declared_steps():
         if step.name in _HOOKS:
             raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
         if step.kind == "effect":
@@ -96,7 +96,7 @@ def list_workflows() -> list[WorkflowInfo]:
 
 def effect_names(definition: type[Workflow[Any, Any]]) -> frozenset[str]:
     """Return the names of a workflow's acts on the outside world."""
-    return frozenset(step.name for step in _steps(definition) if step.kind == "effect")
+    return frozenset(step.name for step in definition.declared_steps() if step.kind == "effect")
 
 
 def _enabled(name: str) -> bool:
@@ -114,8 +114,3 @@ def _info(definition: type[Workflow[Any, Any]]) -> WorkflowInfo:
         definition=definition,
         schema=definition.goal_type().model_json_schema(),
     )
-
-
-def _steps(definition: type[Workflow[Any, Any]]) -> list[StepDefinition]:
-    found = (getattr(getattr(definition, n, None), STEP_ATTRIBUTE, None) for n in dir(definition))
-    return [step for step in found if isinstance(step, StepDefinition)]

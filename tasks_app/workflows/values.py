@@ -115,6 +115,25 @@ class EffectNotDoneError(Exception):
         self.message = message
 
 
+class StepFailedError(Exception):
+    """A step of a function failed for good; uncaught it fails the task.
+
+    Attributes:
+        step: the step's key.
+        facts: what is stored of the failure: code, message, and more by its kind.
+    """
+
+    def __init__(self, step: str, facts: dict[str, Any]) -> None:
+        super().__init__(str(facts.get("message", "")))
+        self.step = step
+        self.facts = facts
+        self.code = str(facts.get("code", ""))
+
+
+class NotApprovedError(StepFailedError):
+    """People did not let the act through, or nobody answered in time; it was not done."""
+
+
 class GoalError(Exception):
     """The goal is well-formed but cannot be worked on; raised by `Workflow.check`."""
 

@@ -23,6 +23,7 @@ ENVIRONMENT_READERS = {
     "runtime_project/celery.py": "names the settings module",
     "runtime_project/settings_test.py": "defaults of the test run",
     "tasks_app/syncpoints.py": "must not depend on settings",
+    "tasks_app/engine/secret_values.py": "hands out secrets that must not lie in settings",
     "tasks_app/workflows/contracts/pdf.py": "hands a few variables to its child process",
 }
 LOCAL = ("runtime_project/local/", "runtime_project/bootstrap.py")
