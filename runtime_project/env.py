@@ -58,6 +58,17 @@ def words(name: str, default: str = "") -> tuple[str, ...]:
     return tuple(word.strip() for word in text(name, default).split(",") if word.strip())
 
 
+def counts(name: str) -> dict[str, int]:
+    """Return positive whole numbers by name from a list like `review=2,agent=10`."""
+    found = {}
+    for word in words(name):
+        key, _, value = word.partition("=")
+        if not key.strip() or not value.strip().isdecimal() or int(value) < 1:
+            raise ImproperlyConfigured(f"{name} must be name=number,…; {word!r} is not")
+        found[key.strip()] = int(value)
+    return found
+
+
 def paths(name: str) -> tuple[Path, ...]:
     """Return absolute folders from a list separated by the system's path separator."""
     return tuple(Path(part).resolve() for part in text(name).split(os.pathsep) if part)

@@ -1,5 +1,6 @@
 """Runtime settings as one frozen dataclass, read at call time and never at import."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,9 @@ class RuntimeSettings:
     max_wall_seconds: float
     slice_steps: int
     slice_seconds: float
+    busy_slice_seconds: float
+    max_concurrent_tasks: int
+    workflow_max_concurrent_tasks: Mapping[str, int]
     sweep_seconds: float
     outbox_retry_seconds: float
     stream_heartbeat_seconds: float

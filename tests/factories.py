@@ -29,6 +29,11 @@ def make_tenant(**overrides: Any) -> Tenant:
     return Tenant.objects.create(**values)
 
 
+def set_tenant(tenant: Tenant, **columns: Any) -> None:
+    """Change columns of a tenant's row."""
+    Tenant.objects.filter(pk=tenant.pk).update(**columns)
+
+
 def make_user(**overrides: Any) -> User:
     """Return a new user whose password is PASSWORD unless one is given."""
     values: dict[str, Any] = {

@@ -23,7 +23,10 @@ class TenantAdmin(ReadOnlyAdmin):
     capability = "members:manage"
     list_display = ("name", "slug", "standing", "created_at")
     ordering = ("name",)
-    fields = readonly_fields = ("id", "name", "slug", "standing", "created_at", "settings_shown")
+    fields = readonly_fields = (
+        "id", "name", "slug", "standing", "weight", "max_concurrent_tasks", "created_at",
+        "settings_shown",
+    )  # fmt: skip
 
     @override
     def visible_rows(self, principal: Principal) -> QuerySet[Tenant]:

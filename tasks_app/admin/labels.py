@@ -35,6 +35,7 @@ LABELS = {
     "kind": _("kind"),
     "last_used_at": _("last used at"),
     "max_autonomy": _("max autonomy"),
+    "max_concurrent_tasks": _("most running tasks"),
     "media_type": _("media type"),
     "method": _("method"),
     "model": _("model"),
@@ -79,6 +80,7 @@ LABELS = {
     "type": _("type"),
     "updated_at": _("updated at"),
     "version": _("version"),
+    "weight": _("weight"),
     "worker": _("worker"),
     "workflow": _("workflow"),
 }

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from kombu.exceptions import OperationalError
 
 from tasks_app import conf
+from tasks_app.engine import queue
 from tasks_app.models import Outbox
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,16 @@ RETURNING o.task_id, o.tenant_id, o.reason""",
         if not send(task_id, tenant_id, reason):
             break
     return len(owed)
+
+
+def offer_place() -> None:
+    """Send a wake-up for a task that a limit held back until now.
+
+    Its own message may have come while no place was free, and would come again only in minutes.
+    """
+    found = queue.find_next()
+    if found is not None:
+        send(*found, "place")
 
 
 def forget(task_id: UUID, tenant_id: UUID) -> None:

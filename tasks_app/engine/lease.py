@@ -30,7 +30,7 @@ from django.db import (
 from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
-from tasks_app.engine import sql, transitions
+from tasks_app.engine import queue, queue_sql, sql, transitions
 from tasks_app.events.catalogue import EventType
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,8 @@ class Lease:
     deadline: float
     command_seq: int
     started_at: datetime
+    # A limit may hold other tasks back until this one gives its place away.
+    is_limited: bool = False
     cancel_requested: bool = False
     lost: bool = False
     claimed_at: float = field(default_factory=time.monotonic)
@@ -238,9 +240,10 @@ def stop_keeper() -> None:
 
 
 def claim(preferred: UUID | None) -> Lease | None:
-    """Take the fairest due task, or return None when nothing is due.
+    """Take the fairest due task, or return None when nothing is due that may run now.
 
-    Transaction: its own. Locks: the task row, skipping locked ones; then the audit stream. When
+    Transaction: its own. Locks: that of the limits where there are any; the task row, skipping
+    locked ones; then the audit stream. When
     only a passing lock, such as a person's command, hid the preferred task, it is waited for.
     """
     holder = keeper()
@@ -260,7 +263,7 @@ def _is_due_after_lock(task_id: UUID) -> bool:
     try:
         with transaction.atomic(durable=True), connection.cursor() as cursor:
             cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'")
-            cursor.execute(sql.DUE_AFTER_LOCK, [task_id])
+            cursor.execute(queue_sql.DUE_AFTER_LOCK, [task_id])
             return cursor.fetchone() is not None
     except OperationalError:
         # Still locked: the owed message comes again.
@@ -271,9 +274,11 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
     seconds = conf.runtime().lease_seconds
     asked_at = time.monotonic()
     with transaction.atomic(durable=True), connection.cursor() as cursor:
+        is_limited = queue.lock_limits(cursor)
         cursor.execute(
-            sql.CLAIM,
+            queue_sql.CLAIM,
             {
+                **queue.limits(),
                 "preferred": preferred,
                 "owner": holder.owner,
                 "lock": holder.lock_key,
@@ -311,6 +316,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
         deadline=asked_at + seconds,
         command_seq=task.command_seq,
         started_at=claimed_at,
+        is_limited=is_limited,
     )
 
 

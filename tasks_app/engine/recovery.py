@@ -18,24 +18,12 @@ from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import continuation, delivery, sql, transitions
+from tasks_app.engine import continuation, delivery, queue, queue_sql, sql, transitions
 from tasks_app.models import Approval, Slice, Task
 
 logger = logging.getLogger(__name__)
 
 BATCH = 200
-
-# Due tasks without an owed message: timers that ended, messages whose row was never written.
-_OWE_DUE = """
-INSERT INTO tasks_app_outbox (tenant_id, task_id, kind, reason, created_at, tries, next_try_at)
-SELECT t.tenant_id, t.id, 'wake', 'due', clock_timestamp(), 0, clock_timestamp()
-FROM tasks_app_task t
-WHERE t.status IN ('queued', 'recovering') AND t.next_wake_at <= clock_timestamp()
-  AND NOT EXISTS (SELECT FROM tasks_app_outbox o WHERE o.task_id = t.id AND o.kind = 'wake')
-ORDER BY t.priority, t.next_wake_at
-LIMIT %s
-ON CONFLICT (task_id, kind) DO NOTHING
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +125,9 @@ def _still_lost(task_id: UUID, fence: int) -> bool:
 
 
 def owe_due() -> int:
-    """Owe a message for every due task that has none."""
+    """Owe a message for due tasks that have none, those that will be claimed next first."""
     with transaction.atomic(durable=True), connection.cursor() as cursor:
-        cursor.execute(_OWE_DUE, [BATCH])
+        cursor.execute(queue_sql.OWE_DUE, {**queue.limits(), "limit": BATCH})
         return int(cursor.rowcount)
 
 
@@ -190,6 +178,7 @@ def fail_overdue() -> int:
         Task.objects.all_tenants("the sweeper serves the installation")
         .filter(deadline_at__lte=Now())
         .filter(status__in=(TaskStatus.QUEUED, TaskStatus.PAUSED, TaskStatus.INPUT_REQUIRED))
+        .order_by("deadline_at")
         .values_list("id", "tenant_id")[:BATCH]
     )
     return sum(_quietly(_fail_overdue, *pair) for pair in list(overdue))

@@ -18,7 +18,7 @@ from tasks_app import conf, syncpoints
 from tasks_app.domain.checkpoint import compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import checkpoints, shutdown, sql, transitions
+from tasks_app.engine import checkpoints, queue, shutdown, sql, transitions
 from tasks_app.engine.lease import ClaimedTask, Lease, database_now
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
@@ -29,6 +29,8 @@ from tasks_app.workflows.definition import CheckpointPolicy, StepDefinition, Wor
 MAX_HOLD_SECONDS = 1.0
 # Between quick steps a slice looks for commands at most this often; between slow ones every time.
 LOOK_SECONDS = 0.05
+# How often a slice that had its share of time looks whether somebody else waits (E47).
+WAITING_LOOK_SECONDS = 0.5
 
 
 class SliceDone(EngineSignal):
@@ -98,6 +100,8 @@ class SliceSession:
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
         self._looked_at = time.monotonic()
+        self._somebody_waits = False
+        self._asked_who_waits_at = self.started_at
 
     def bound(self, step: Step) -> BoundStep:
         """Return the author's code behind a step.
@@ -327,13 +331,31 @@ class SliceSession:
 
     @property
     def is_spent(self) -> bool:
-        """Tell whether the slice has used up its steps or seconds, or the worker stops (E43)."""
+        """Tell whether the slice has used up its steps or seconds, or the worker stops (E43).
+
+        It has fewer seconds while others wait that no worker serves (E47).
+        """
         limits = conf.runtime()
+        seconds = time.monotonic() - self.started_at
         return (
             shutdown.requested()
             or self.steps_done >= limits.slice_steps
-            or time.monotonic() - self.started_at >= limits.slice_seconds
+            or seconds >= limits.slice_seconds
+            or (seconds >= limits.busy_slice_seconds and self._has_to_share())
         )
+
+    def _has_to_share(self) -> bool:
+        """Look whether another task could use this worker, unless that was seen just now.
+
+        Only with a step done: tasks that give way to each other must not do so for ever.
+        """
+        if not self.steps_done:
+            return False
+        now = time.monotonic()
+        if now - self._asked_who_waits_at >= WAITING_LOOK_SECONDS:
+            self._asked_who_waits_at = now
+            self._somebody_waits = queue.is_anybody_waiting(besides=self.task.id)
+        return self._somebody_waits
 
     @contextmanager
     def owned(self, *, undisturbed: bool = False) -> Iterator[None]:

@@ -72,6 +72,8 @@ def run_slice(preferred: UUID | None = None) -> str:
             "slice.finished",
             extra={**_facts(lease), "outcome": outcome, "seconds": time.monotonic() - started},
         )
+    if lease.is_limited:
+        continuation.offer_place()
     return outcome
 
 

@@ -1,8 +1,8 @@
-"""The hot statements, by hand: claim, renew, step commit, move. One round trip each.
+"""The hot statements, by hand: renew, step commit, lost leases. One round trip each.
 
 Rules they keep: the database's clock only, read after a row lock; the fence in every WHERE; the
 task row first in every statement, so that its lock orders all writers. Measured against the ORM in
-docs/decisions/hot-sql.md.
+docs/decisions/hot-sql.md. The claim is in queue_sql, a move in transitions.
 """
 
 # The columns a slice needs to know about its task, in the order of `lease.ClaimedTask`.
@@ -30,70 +30,6 @@ TASK_COLUMNS = (
     "progress_done",
     "progress_total",
 )
-
-# A task is due when it is queued or being recovered, its time has come and its tenant is active.
-_DUE = """
-    t.status IN ('queued', 'recovering') AND t.next_wake_at <= clock_timestamp()
-    AND EXISTS (SELECT FROM tasks_app_tenant n WHERE n.id = t.tenant_id AND n.status = 'active')
-"""
-
-# The named task if nothing more urgent is due, else the most urgent, oldest due one (E41).
-CLAIM = f"""
-WITH preferred AS MATERIALIZED (
-    SELECT t.id FROM tasks_app_task t
-    WHERE t.id = %(preferred)s AND {_DUE}
-      AND NOT EXISTS (
-        SELECT FROM tasks_app_task u
-        WHERE u.status IN ('queued', 'recovering') AND u.next_wake_at <= clock_timestamp()
-          AND u.priority < t.priority)
-    FOR UPDATE OF t SKIP LOCKED
-), best AS MATERIALIZED (
-    SELECT t.id FROM tasks_app_task t
-    WHERE NOT EXISTS (SELECT FROM preferred) AND {_DUE}
-    ORDER BY t.priority, t.next_wake_at, t.id
-    LIMIT 1
-    FOR UPDATE OF t SKIP LOCKED
-), picked AS (
-    SELECT id FROM preferred UNION ALL SELECT id FROM best
-), before AS (
-    SELECT t.id, t.status FROM tasks_app_task t JOIN picked USING (id)
-), claimed AS (
-    UPDATE tasks_app_task t SET
-        status = 'working',
-        fence = t.fence + 1,
-        state_version = t.state_version + CASE WHEN t.status = 'recovering' THEN 1 ELSE 0 END,
-        lease_owner = %(owner)s,
-        lease_lock = %(lock)s,
-        lease_expires_at = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
-        next_wake_at = NULL,
-        event_seq = t.event_seq + 1,
-        started_at = coalesce(t.started_at, clock_timestamp()),
-        updated_at = clock_timestamp()
-    FROM picked WHERE t.id = picked.id
-    RETURNING t.*
-), answered AS (
-    DELETE FROM tasks_app_outbox o USING picked WHERE o.task_id = picked.id
-), slice AS (
-    INSERT INTO tasks_app_slice
-        (tenant_id, task_id, fence, worker, recovered, started_at, outcome, steps)
-    SELECT c.tenant_id, c.id, c.fence, %(owner)s, b.status = 'recovering', clock_timestamp(),
-        'running', 0
-    FROM claimed c JOIN before b USING (id)
-    RETURNING id
-), event AS (
-    INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
-    SELECT c.tenant_id, c.id, c.event_seq, 'status',
-        jsonb_build_object('source', b.status, 'target', 'working', 'reason', %(owner)s::text),
-        clock_timestamp()
-    FROM claimed c JOIN before b USING (id)
-)
-SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id,
-    clock_timestamp()
-FROM claimed c JOIN before b USING (id), slice
-"""
-
-# Waits for the row's lock, then looks whether the task is due (it locks, so it sees the newest row).
-DUE_AFTER_LOCK = f"SELECT t.id FROM tasks_app_task t WHERE t.id = %s AND {_DUE} FOR UPDATE OF t"
 
 # One statement for the lease of one process; the lock comes before the time is read.
 RENEW = """

@@ -5,13 +5,15 @@ import uuid
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from tasks_app.models.scoped import scoped_manager
 
 ROLES = ("viewer", "submitter", "operator", "approver", "admin", "auditor")
+# The claim looks at as many of a tenant's newest slices as its weight.
+WEIGHT_MAX = 100
 
 
 class Tenant(models.Model):
@@ -22,6 +24,10 @@ class Tenant(models.Model):
     name = models.CharField(max_length=200)
     status = models.CharField(max_length=16, default="active", db_default="active")
     settings = models.JSONField(default=dict)
+    # What the installation grants, never the tenant itself: its share of the workers, and how many
+    # of its tasks may run at once (null: no limit). See docs/explanation/who-is-next.md.
+    weight = models.PositiveSmallIntegerField(default=1, db_default=1)
+    max_concurrent_tasks = models.PositiveIntegerField(null=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -31,7 +37,20 @@ class Tenant(models.Model):
             models.CheckConstraint(
                 condition=Q(status__in=("active", "suspended", "closed")),
                 name="tenant_status_known",
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(weight__gte=1, weight__lte=WEIGHT_MAX), name="tenant_weight_range"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_concurrent_tasks__isnull=True) | Q(max_concurrent_tasks__gte=1),
+                name="tenant_concurrency_positive",
+            ),
+        ]
+        indexes = [
+            # engine.queue_sql.LIMITS: does any tenant have a limit?
+            models.Index(
+                F("id"), condition=Q(max_concurrent_tasks__isnull=False), name="tenant_limited_idx"
+            ),
         ]
 
 

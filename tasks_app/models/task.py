@@ -160,15 +160,31 @@ class Task(models.Model):
         # No index and no index predicate may mention lease_expires_at, progress or cursors:
         # that would end heap-only updates of the hottest row (stack 2.2).
         indexes = [
-            # engine.sql.CLAIM: the fairest due task.
+            # engine.queue_sql: the oldest task of each lane; sleepers stand behind it.
             models.Index(
+                F("tenant"),
+                F("workflow"),
                 F("priority"),
                 F("next_wake_at"),
                 F("id"),
                 condition=Q(status__in=[TaskStatus.QUEUED, TaskStatus.RECOVERING]),
-                name="task_due_idx",
+                name="task_lane_idx",
             ),
-            # engine.recovery: leases to look at; few rows, filtered by time afterwards.
+            # engine.recovery.expire_questions: questions past their deadline.
+            models.Index(
+                F("next_wake_at"),
+                condition=Q(status=TaskStatus.INPUT_REQUIRED),
+                name="task_question_due_idx",
+            ),
+            # engine.recovery.fail_overdue: tasks past their own deadline that nobody executes.
+            models.Index(
+                F("deadline_at"),
+                condition=Q(
+                    status__in=[TaskStatus.QUEUED, TaskStatus.PAUSED, TaskStatus.INPUT_REQUIRED]
+                ),
+                name="task_overdue_idx",
+            ),
+            # engine.recovery: leases to look at; engine.queue_sql: who runs how much. Few rows.
             models.Index(
                 F("id"),
                 condition=Q(status__in=[TaskStatus.WORKING, TaskStatus.PAUSING]),

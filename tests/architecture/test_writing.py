@@ -9,7 +9,11 @@ from tests.architecture import sources
 from tests.architecture.sources import ROOT, called_name, calls, name_of, product_files, texts
 
 # The only modules that may write a task's status.
-STATUS_WRITERS = ("tasks_app/engine/transitions.py", "tasks_app/engine/sql.py")
+STATUS_WRITERS = (
+    "tasks_app/engine/transitions.py",
+    "tasks_app/engine/queue_sql.py",
+    "tasks_app/engine/sql.py",
+)
 STATUS_WRITING_FOLDERS = ("tasks_app/admission/",)
 
 # Where transactions may begin.

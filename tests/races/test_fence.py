@@ -213,6 +213,8 @@ def test_stale_fence_writes_nothing(stale: Stale) -> None:
 def test_stale_lease_is_neither_renewed_nor_given_up(stale: Stale, settings: Settings) -> None:
     """Renewal is refused and says so; an error of the old owner does not end the new one's lease."""
     held = stale.session.lease
+    # From here on nobody renews the newer lease, however soon the keeper looks.
+    lease.keeper().keep(held)
     settings.RUNTIME = {**settings.RUNTIME, "heartbeat_seconds": 0.05}
     before = evidence.rows_of(held.task.id)
     lease.keeper().keep(held)
