@@ -7,7 +7,7 @@ import tasks_app.domain.states
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("tasks_app", "0004_repairs"),
+        ("tasks_app", "0005_functions"),
     ]
 
     operations = [
