@@ -21,6 +21,7 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import (
     checkpoints,
+    continuation,
     delivery,
     effect_runner,
     function_runner,
