@@ -146,14 +146,16 @@ def _summaries(rows: QuerySet[Effect]) -> list[EffectSummary]:
 
 
 def list_open_effects(
-    *, tenant_id: UUID, after_id: int = 0, limit: int = PAGE_LIMIT
+    *, tenant_id: UUID, task_id: UUID | None = None, after_id: int = 0, limit: int = PAGE_LIMIT
 ) -> list[EffectRow]:
-    """Return effects of one tenant that are begun or in doubt, oldest first."""
+    """Return effects of one tenant, or one task, that are begun or in doubt, oldest first."""
     rows = Effect.objects.filter(
         tenant_id=tenant_id,
         id__gt=after_id,
         state__in=[EffectState.BEGUN.value, EffectState.IN_DOUBT.value],
     )
+    if task_id is not None:
+        rows = rows.filter(task_id=task_id)
     found = rows.order_by("id").values_list(*EFFECT_FIELDS)[: min(limit, PAGE_LIMIT)]
     return [EffectRow.from_columns(values) for values in found]
 

@@ -31,6 +31,7 @@ POINTS = frozenset(
         "lease.before_renew",
         "reap.after_scan",
         "cancel.after_request",
+        "repair.before_commit",
         "finish.before_receipt",
         "finish.before_terminal",
         "finish.after_terminal",

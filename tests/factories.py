@@ -72,6 +72,9 @@ def make_task(**overrides: Any) -> Task:
     agent = overrides.pop("agent", None) or make_agent(tenant)
     if overrides.get("status") == "completed":
         overrides.setdefault("receipt_id", uuid.uuid4())
+    if overrides.get("status") == "dead_lettered":
+        overrides.setdefault("held_at", timezone.now())
+        overrides.setdefault("error", {"code": "too_many_recoveries", "message": "Held."})
     values: dict[str, Any] = {
         "workflow": "scripted",
         "workflow_version": 1,

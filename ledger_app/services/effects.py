@@ -51,6 +51,17 @@ WITH begun AS (
 SELECT {columns}, {audit} FROM begun
 """
 
+# The same call is ordered again by a person: only where that is harmless, never for an opaque act.
+_ORDER_AGAIN = """
+WITH ordered AS (
+    UPDATE ledger_app_effect SET state = 'begun', fence = %s, error = NULL
+    WHERE tenant_id = %s AND key = %s AND task_id = %s AND fence <= %s
+        AND state = 'in_doubt' AND kind <> 'opaque'
+    RETURNING *
+)
+SELECT {columns}, {audit} FROM ordered
+"""
+
 _SETTLE = """
 WITH moved AS (
     UPDATE ledger_app_effect SET
@@ -221,6 +232,31 @@ def mark_in_doubt(
         actor=actor,
         reason=reason,
     )
+
+
+def order_again(
+    *, tenant_id: UUID, task_id: UUID, key: str, fence: int, actor: str, reason: str
+) -> EffectRow:
+    """Let the same call be made again with the same key: a person's answer to an act in doubt.
+
+    The other side ignores a key that it has seen, or is asked first whether it happened.
+
+    Transaction: the caller's. Locks: the effect, then the audit stream.
+    Raises: StaleFenceError, EffectNotFoundError; EffectEdgeError when it is not in doubt, or opaque.
+    """
+    ordered = _write(
+        _ORDER_AGAIN,
+        [fence, tenant_id, key, task_id, fence],
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        actor=actor,
+        action="effect.ordered_again",
+        details={"fence": fence, "reason": reason},
+    )
+    if ordered is not None:
+        return ordered
+    raise _edge_error(_stored(tenant_id=tenant_id, key=key, fence=fence), EffectState.BEGUN)
 
 
 def doubt_open(

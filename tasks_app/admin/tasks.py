@@ -31,10 +31,10 @@ from tasks_app.admission import commands
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.errors import InvalidInputError, RuntimeFault
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.states import TERMINAL, TaskStatus, progress_of
 from tasks_app.models import Task
 from tasks_app.policy.capabilities import allows
-from tasks_app.queries.snapshot import progress_of, split_owner
+from tasks_app.queries.snapshot import split_owner
 from tasks_app.queries.tasks import is_cancelling
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, percent, pill, translated

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from ledger_app.services import audit
@@ -19,12 +20,13 @@ from tasks_app.domain.errors import (
     VersionRequiredError,
 )
 from tasks_app.domain.principal import Principal, PrincipalKind
+from tasks_app.domain.repairs import RepairVerb, Settlement
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import REASON_MAX, CommandType
 from tasks_app.engine import continuation, transitions
 from tasks_app.engine.lease import database_now
 from tasks_app.events.catalogue import EventType
-from tasks_app.models import Approval, ApprovalDecision, SteeringCommand, Task
+from tasks_app.models import Approval, ApprovalDecision, Repair, SteeringCommand, Task
 from tasks_app.policy.capabilities import require
 
 DECISIONS = ("approve", "deny")
@@ -139,13 +141,21 @@ def _check_eyes(principal: Principal, task: Task, approval: Approval) -> None:
         .filter(status__in=("applied", "pending"))
         .exists()
     )
-    if shaped:
+    if shaped or _shaped_by_repair(principal, task):
         raise SelfApprovalError("You changed what will be done; someone else must decide.")
     decided = ApprovalDecision.objects.for_tenant(task.tenant_id).filter(
         approval_id=approval.id, approver_id=principal.user_id
     )
     if decided.exists():
         raise ApprovalDecidedError("You have decided this already.", status=approval.status)
+
+
+def _shaped_by_repair(principal: Principal, task: Task) -> bool:
+    """Tell whether the person gave an act's result, or a changed goal when the task was forked."""
+    repairs = Repair.objects.for_tenant(task.tenant_id).filter(requested_by_id=principal.user_id)
+    settled = Q(task_id=task.id, verb=RepairVerb.SETTLE_EFFECT, payload__outcome=Settlement.DONE)
+    forked = Q(forked_task_id=task.id, payload__has_key="goal")
+    return bool(repairs.filter(settled | forked).exists())
 
 
 def _check_current(approval: Approval, args_sha256: str, expected_version: int | None) -> None:

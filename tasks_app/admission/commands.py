@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 from ledger_app.services import audit
 from tasks_app import syncpoints
 from tasks_app.admission import idempotency
+from tasks_app.admission.versions import require_version
 from tasks_app.domain.errors import (
     CommandRejectedError,
     FieldProblem,
@@ -22,12 +23,9 @@ from tasks_app.domain.errors import (
     InvalidInputError,
     NotAllowedError,
     NotFoundError,
-    TaskTerminalError,
-    VersionConflictError,
-    VersionRequiredError,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus
+from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.domain.steering import REASON_MAX, CommandType, check_payload
 from tasks_app.domain.steering import rejection as rejection_of
 from tasks_app.engine import steering, transitions
@@ -148,20 +146,7 @@ def _find_replay(
 def _check_acceptable(
     task: Task, kind: CommandType, expected_version: int | None, payload: Mapping[str, Any]
 ) -> None:
-    if expected_version is None:
-        raise VersionRequiredError(
-            "Say which version of the task you act on (expectedVersion).",
-            currentVersion=task.state_version,
-        )
-    if task.status in TERMINAL:
-        raise TaskTerminalError(f"The task has ended as {task.status}.", currentStatus=task.status)
-    if expected_version != task.state_version:
-        raise VersionConflictError(
-            f"The task is at version {task.state_version}, not {expected_version}.",
-            currentVersion=task.state_version,
-            currentStatus=task.status,
-            **_last_change(task),
-        )
+    require_version(task, expected_version)
     question = None
     if kind is CommandType.PROVIDE_INPUT:
         question = steering.open_question(task.tenant_id, task.id)
@@ -174,26 +159,8 @@ def _check_acceptable(
 
 _REJECTIONS = {
     "no_open_question": "No question of this task waits for an answer.",
-    "task_dead_lettered": "The task waits for a repair; it can only be cancelled.",
+    "task_dead_lettered": "The task is held: repair it or cancel it.",
 }
-
-
-def _last_change(task: Task) -> dict[str, object]:
-    """Tell who changed the task last, so that a person can look before trying again."""
-    last = (
-        SteeringCommand.objects.for_tenant(task.tenant_id)
-        .filter(task_id=task.id)
-        .select_related("requested_by")
-        .order_by("-seq")
-        .first()
-    )
-    if last is None:
-        return {"changedBy": None}
-    return {
-        "changedBy": last.requested_by.get_username(),
-        "change": last.type,
-        "changeReason": last.reason,
-    }
 
 
 def _store(

@@ -53,6 +53,8 @@ def admit_task(
     approval_policy: Mapping[str, Any] | None = None,
     thread_id: UUID | None = None,
     request_id: str | None = None,
+    forked_from: UUID | None = None,
+    ordered_by: Principal | None = None,
 ) -> Admitted:
     """Store a new task with its plan and owe its first slice, or return what the key made before.
 
@@ -63,6 +65,8 @@ def admit_task(
         priority: 0 (first) to 9 (last).
         checkpoint_policy: `every_steps` (1-1000) and `max_seconds` (0.1-3600), each optional.
         approval_policy: `before`: names of the workflow's effects to be approved as well.
+        forked_from: the held task that this one replaces.
+        ordered_by: the operator who starts it for the principal; the audit names that person.
 
     Transaction: joins the caller's or opens its own; either everything is stored or nothing (E11).
 
@@ -113,6 +117,7 @@ def admit_task(
                 source=source,
                 idempotency_key=key,
                 idempotency_fingerprint=fingerprint,
+                forked_from_id=forked_from,
                 **settings,
                 **_agent(principal),
                 **_times(),
@@ -123,7 +128,7 @@ def admit_task(
             audit.append(
                 stream=f"task:{task.id}",
                 tenant_id=principal.tenant_id,
-                actor=principal.actor,
+                actor=(ordered_by or principal).actor,
                 action="task.admitted",
                 target=f"task:{task.id}",
                 via=principal.via,
@@ -134,6 +139,7 @@ def admit_task(
                     "goal_sha256": idempotency.fingerprint_of({"goal": task.goal}),
                     "steps": len(plan.steps),
                     "source": source,
+                    "forked_from": None if forked_from is None else str(forked_from),
                 },
             )
     except IntegrityError:

@@ -171,7 +171,13 @@ def _headers(*, replays: bool, etag: bool) -> list[OpenApiParameter]:
 
 
 def _tag(operation_id: str) -> str:
-    for word, tag in (("Approval", "approvals"), ("Key", "keys"), ("Artifact", "artifacts")):
+    for word, tag in (
+        ("Approval", "approvals"),
+        ("epair", "repairs"),
+        ("Held", "repairs"),
+        ("Key", "keys"),
+        ("Artifact", "artifacts"),
+    ):
         if word in operation_id:
             return tag
     return "installation" if operation_id in {"whoAmI", "listWorkflows"} else "tasks"

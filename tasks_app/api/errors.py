@@ -16,7 +16,12 @@ from pydantic.alias_generators import to_camel
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from tasks_app.domain.errors import CommandRejectedError, FieldProblem, RuntimeFault
+from tasks_app.domain.errors import (
+    CommandRejectedError,
+    FieldProblem,
+    RepairRejectedError,
+    RuntimeFault,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +60,14 @@ KINDS: dict[str, Kind] = {
     "version_conflict": Kind(409, "The task has moved on"),
     "task_terminal": Kind(409, "The task has ended"),
     "task_dead_lettered": Kind(409, "The task is held for an operator"),
+    "task_not_held": Kind(409, "The task is not held"),
+    "effect_in_doubt": Kind(409, "An act has to be settled first"),
+    "effect_not_in_doubt": Kind(409, "No such act is open"),
+    "effect_not_repeatable": Kind(409, "A second call would be a second act"),
+    "no_good_checkpoint": Kind(409, "No checkpoint can be trusted"),
+    "deadline_passed": Kind(409, "The task's deadline has passed"),
+    "initiator_revoked": Kind(409, "Who asked for the task may not start tasks any more"),
+    "repair_not_applicable": Kind(409, "The repair cannot apply now"),
     "command_not_applicable": Kind(409, "The command cannot apply now"),
     "no_open_question": Kind(409, "The task has asked nothing"),
     "schema_mismatch": Kind(409, "The answer does not fit the question"),
@@ -125,13 +138,16 @@ def kind_of(fault: RuntimeFault) -> Kind:
         return known
     if isinstance(fault, CommandRejectedError):
         return KINDS["command_not_applicable"]
+    if isinstance(fault, RepairRejectedError):
+        return KINDS["repair_not_applicable"]
     return KINDS["internal_error"]
 
 
 def _as_fault(error: Exception) -> RuntimeFault | None:
     match error:
         case RuntimeFault():
-            return error if error.code in KINDS or isinstance(error, CommandRejectedError) else None
+            conflict = isinstance(error, CommandRejectedError | RepairRejectedError)
+            return error if conflict or error.code in KINDS else None
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             return HttpFaultError("unauthenticated", "No valid credential.")
         case exceptions.MethodNotAllowed():

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
 from tasks_app.api.base import Input, PageQuery
+from tasks_app.domain.repairs import BULK_MAX, RepairVerb
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
 
@@ -70,6 +71,49 @@ class CommandInput(Input):
     payload: dict[str, Any] = Field(default_factory=dict)
     expected_version: ExpectedVersion = None
     reason: Reason
+
+
+class RepairInput(Input):
+    """What to do with a held task."""
+
+    verb: RepairVerb
+    repair_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
+    payload: dict[str, Any] = Field(
+        default_factory=dict,
+        description="continue_from: `checkpoint`. settle_effect: `outcome` (done, not_done, "
+        "call_again), `effect`, `proof`, `result`, `hold`. fork: `goal`, a merge patch.",
+    )
+    expected_version: ExpectedVersion = None
+    reason: Reason
+
+
+class RepairTarget(Input):
+    """One task of many, at the version that the preview showed."""
+
+    task_id: UUID
+    expected_version: ExpectedVersion = None
+
+
+class RepairManyInput(Input):
+    """One verb for many held tasks; a preview (`dryRun`) names them."""
+
+    verb: RepairVerb
+    cause: Text = Field(
+        "", max_length=64, description="For a preview: tasks held for this code, at most 500."
+    )
+    dry_run: bool = Field(False, strict=True, description="Change nothing; answer what would be.")
+    tasks: list[RepairTarget] = Field(
+        default_factory=list, max_length=BULK_MAX, description="What the preview listed."
+    )
+    bulk_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
+    payload: dict[str, Any] = Field(default_factory=dict, description="As for one task.")
+    reason: Text = Field("", max_length=MAX_REASON_CHARACTERS, description="Why; not in a preview.")
+
+
+class HeldQuery(PageQuery):
+    """Which held tasks to list; the longest held first."""
+
+    cause: str = Field("", max_length=64, description="A code of `/dead-letters/causes`.")
 
 
 class JournalQuery(PageQuery):

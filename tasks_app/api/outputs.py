@@ -86,6 +86,15 @@ class OpenQuestionOut(Output):
     schema_: Any = Field(alias="schema")
 
 
+class HoldOut(Output):
+    """Why the task is held for a person, and which repairs the caller may make now."""
+
+    code: str
+    message: str
+    since: datetime | None
+    verbs: list[str]
+
+
 class Addressed(Output):
     """An answer that names the addresses of a task."""
 
@@ -138,6 +147,8 @@ class TaskOut(Addressed):
     open_approval: OpenApprovalOut | None
     open_question: OpenQuestionOut | None
     pending_commands: int
+    hold: HoldOut | None
+    forked_from: UUID | None
     error: Any
     result: Any
     stop_reason: str

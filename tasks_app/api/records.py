@@ -43,6 +43,7 @@ class CheckpointOut(Output):
     reason: str
     fence: int
     sha256: str
+    verified: bool
     size_bytes: int
     created_at: datetime
 

@@ -10,6 +10,7 @@ from tasks_app.api import (
     histories,
     keys,
     reference,
+    repairs,
     stream,
     tasks,
 )
@@ -20,6 +21,10 @@ _resources: list[URLPattern | URLResolver] = [
     path("tasks", tasks.TaskListView.as_view(), name="tasks"),
     path("tasks/<uuid:task_id>", tasks.TaskView.as_view(), name="task"),
     path("tasks/<uuid:task_id>/commands", commands.CommandListView.as_view(), name="commands"),
+    path("tasks/<uuid:task_id>/repairs", repairs.RepairListView.as_view(), name="task-repairs"),
+    path("repairs", repairs.RepairManyView.as_view(), name="repairs"),
+    path("dead-letters", repairs.HeldListView.as_view(), name="dead-letters"),
+    path("dead-letters/causes", repairs.CauseListView.as_view(), name="dead-letter-causes"),
     path("tasks/<uuid:task_id>/steps", histories.StepListView.as_view(), name="steps"),
     path(
         "tasks/<uuid:task_id>/checkpoints",

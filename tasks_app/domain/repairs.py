@@ -52,6 +52,16 @@ class HoldState:
     overdue: bool
 
 
+# What stands in a verb's way, by its code.
+OBSTACLES = {
+    "checkpoint_damaged": "The newest checkpoint cannot be trusted; continue from an older one.",
+    "deadline_passed": "The task's own deadline has passed; it would fail at once.",
+    "effect_in_doubt": "Nobody knows whether an act has happened; settle it first.",
+    "effect_not_in_doubt": "No such act of this task is open.",
+    "no_good_checkpoint": "No checkpoint of this task can be trusted.",
+}
+
+
 def obstacle(verb: RepairVerb, state: HoldState) -> str:
     """Return the code why a verb cannot apply to a held task; empty: it can."""
     match verb:

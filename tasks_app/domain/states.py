@@ -95,3 +95,12 @@ def check_edge(source: TaskStatus, target: TaskStatus) -> None:
     """Refuse an edge that is not in the table: a fault of our own code, never of a user."""
     if not is_allowed(source, target):
         raise ValueError(f"no edge {source} -> {target}")
+
+
+def progress_of(status: TaskStatus, done: int, total: int | None) -> float | None:
+    """Return 0 to 1, or None while nobody knows how much there is to do."""
+    if status is TaskStatus.COMPLETED:
+        return 1.0
+    if not total:
+        return None
+    return min(done / total, 1.0)

@@ -5,10 +5,11 @@ from typing import Any
 from uuid import UUID
 
 from ledger_app.queries import list_newest_effect_summaries
-from tasks_app.domain.checkpoint import CheckpointDocument, digest, parse
+from tasks_app.domain.checkpoint import CheckpointDocument, digest
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.engine.lease import ClaimedTask
 from tasks_app.models import Artifact, Checkpoint
+from tasks_app.queries.checkpoints import verified
 
 # References kept in the document; the rows hold all of them.
 _NEWEST = 50
@@ -120,15 +121,3 @@ def load_newest(tenant_id: UUID, task_id: UUID, expected_seq: int) -> Checkpoint
     if (0 if row is None else row.seq) != expected_seq:
         raise CorruptCheckpointError("The newest checkpoint is missing.", expected_seq=expected_seq)
     return None if row is None else verified(row)
-
-
-def verified(row: Checkpoint) -> CheckpointDocument:
-    """Return a stored checkpoint's document after checking that it is what was written.
-
-    Raises:
-        CorruptCheckpointError: checksum, schema or owner do not fit.
-    """
-    document = parse(row.document, row.sha256)
-    if document.task_id != str(row.task_id) or document.checkpoint_seq != row.seq:
-        raise CorruptCheckpointError("The checkpoint belongs elsewhere.", seq=row.seq)
-    return document

@@ -15,6 +15,7 @@ from tasks_app.engine import checkpoints, transitions
 from tasks_app.engine.lease import database_now
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Checkpoint, Step, Task
+from tasks_app.queries.checkpoints import verified
 
 # Names shown to a person; the counts beside them are exact.
 _SHOWN = 50
@@ -120,12 +121,12 @@ def _load(task: Task, seq: int) -> CheckpointDocument:
     row = rows.filter(task_id=task.id, seq=seq).first()
     if row is None:
         raise CorruptCheckpointError(f"There is no checkpoint {seq}.", seq=seq)
-    return checkpoints.verified(row)
+    return verified(row)
 
 
 def _fault(row: Checkpoint) -> str:
     try:
-        checkpoints.verified(row)
+        verified(row)
     except CorruptCheckpointError as error:
         return error.message
     return ""

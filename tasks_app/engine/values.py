@@ -88,6 +88,16 @@ def result_of(function: Any, value: Any) -> Any:
     return typed(_signature(*_function(function))[1], value)
 
 
+def from_person(method: Any, value: Any) -> Any:
+    """Return a result that a person gives in a method's place, in the form that it would return.
+
+    Raises:
+        ConfigurationError: the method's return annotation does not allow it.
+    """
+    annotation = _signature(*_function(method))[1]
+    return cleaned(dump(annotation, typed(annotation, value)))
+
+
 class Arguments:
     """Resolves the arguments of the current plan's steps."""
 

@@ -25,6 +25,7 @@ class EventType(StrEnum):
     ARTIFACT = "artifact"
     CHECKPOINT = "checkpoint"
     STEERING_APPLIED = "steering.applied"
+    REPAIRED = "repaired"
     INPUT_REQUIRED = "input_required"
     TERMINAL = "terminal"
 
@@ -114,6 +115,14 @@ class SteeringAppliedData(TypedDict):
     outcome: str
 
 
+class RepairedData(TypedDict):
+    """A person repaired the task while it was held; the snapshot tells where it stands now."""
+
+    repairId: str
+    verb: str
+    reason: str
+
+
 class InputRequiredData(TypedDict):
     """The task waits for a person; `approvalId` is set when an approval is asked for."""
 
@@ -136,6 +145,7 @@ DATA_SHAPES: Mapping[EventType, type] = {
     EventType.ARTIFACT: ArtifactData,
     EventType.CHECKPOINT: CheckpointData,
     EventType.STEERING_APPLIED: SteeringAppliedData,
+    EventType.REPAIRED: RepairedData,
     EventType.INPUT_REQUIRED: InputRequiredData,
     EventType.TERMINAL: TerminalData,
 }

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
+from tasks_app.domain.checkpoint import CheckpointDocument, parse
+from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Checkpoint
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
@@ -69,6 +71,18 @@ def list_checkpoint_times(principal: Principal, task_id: UUID) -> list[datetime]
     """Return when the newest checkpoints were written."""
     rows = _rows(principal, task_id).order_by("-seq")
     return list(rows.values_list("created_at", flat=True)[:MAX_PAGE_SIZE])
+
+
+def verified(row: Checkpoint) -> CheckpointDocument:
+    """Return a stored checkpoint's document after checking that it is what was written.
+
+    Raises:
+        CorruptCheckpointError: checksum, schema or owner do not fit.
+    """
+    document = parse(row.document, row.sha256)
+    if document.task_id != str(row.task_id) or document.checkpoint_seq != row.seq:
+        raise CorruptCheckpointError("The checkpoint belongs elsewhere.", seq=row.seq)
+    return document
 
 
 def checkpoint_row(row: Checkpoint) -> CheckpointRow:

@@ -1,6 +1,7 @@
 """The authoritative present state of one task: one shape for REST, MCP, streams and pages.
 
-It is read in one statement, so that status, version, approval and question belong together.
+It is read in one statement, so that status, version, approval and question belong together. What
+can be done about a held task is read besides: it changes by people's acts only.
 """
 
 from collections.abc import Mapping
@@ -25,8 +26,9 @@ from django.utils.translation import gettext as _
 
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import OUTSIDE, TaskStatus
+from tasks_app.domain.states import OUTSIDE, TaskStatus, progress_of
 from tasks_app.models import Approval, SteeringCommand, Step, Task
+from tasks_app.queries.holds import Hold, find_hold
 from tasks_app.queries.people import Person, person
 from tasks_app.queries.rows import row_of
 
@@ -109,6 +111,8 @@ class TaskSnapshot:
     open_question: OpenQuestion | None
     refused_acts: tuple[RefusedAct, ...]
     pending_commands: int
+    hold: Hold | None
+    forked_from: UUID | None
     error: Mapping[str, Any] | None
     result: Any
     stop_reason: str
@@ -135,7 +139,7 @@ def get_snapshot(principal: Principal, task_id: UUID) -> TaskSnapshot:
     row = _rows(principal).filter(id=task_id).first()
     if row is None:
         raise NotFoundError("Not found.")
-    return _snapshot(row)
+    return _snapshot(principal, row)
 
 
 def get_version(principal: Principal, task_id: UUID) -> tuple[int, int]:
@@ -149,15 +153,6 @@ def get_version(principal: Principal, task_id: UUID) -> tuple[int, int]:
     if row is None:
         raise NotFoundError("Not found.")
     return row
-
-
-def progress_of(status: TaskStatus, done: int, total: int | None) -> float | None:
-    """Return 0 to 1, or None while nobody knows how much there is to do."""
-    if status is TaskStatus.COMPLETED:
-        return 1.0
-    if not total:
-        return None
-    return min(done / total, 1.0)
 
 
 def _rows(principal: Principal) -> QuerySet[Task]:
@@ -209,7 +204,7 @@ def _rows(principal: Principal) -> QuerySet[Task]:
     )
 
 
-def _snapshot(row: Any) -> TaskSnapshot:
+def _snapshot(principal: Principal, row: Any) -> TaskSnapshot:
     status = TaskStatus(row.status)
     approval = _approval(row.open_approvals)
     refused = tuple(
@@ -232,6 +227,8 @@ def _snapshot(row: Any) -> TaskSnapshot:
         cancel_requested=row.cancel_requested_at is not None,
         open_approval=approval,
         open_question=_question(row.open_questions),
+        hold=find_hold(principal, row, _reason(row)),
+        forked_from=row.forked_from_id,
         initiator=person(row.initiator),
     )
 
@@ -310,9 +307,12 @@ def _message(
     if status is TaskStatus.COMPLETED and refused:
         acts = ", ".join(act.tool for act in refused)
         return _("Completed without %(acts)s: not approved.") % {"acts": acts}
-    reason = str((row.error or {}).get("message") or row.stop_reason)
     if status is TaskStatus.DEAD_LETTERED:
-        return _("Held for an operator: %(reason)s") % {"reason": reason}
+        return _("Held for an operator: %(reason)s") % {"reason": _reason(row)}
     if status is TaskStatus.FAILED:
-        return _("Failed: %(reason)s") % {"reason": reason}
+        return _("Failed: %(reason)s") % {"reason": _reason(row)}
     return words[status]
+
+
+def _reason(row: Task) -> str:
+    return str((row.error or {}).get("message") or row.stop_reason)

@@ -10,11 +10,10 @@ from django.db.models import Count, Q
 
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.states import TERMINAL, TaskStatus, progress_of
 from tasks_app.models import Task
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
 from tasks_app.queries.rows import row_of
-from tasks_app.queries.snapshot import progress_of
 
 _ID_PREFIX = re.compile(r"[0-9a-f]{4,32}")
 

@@ -69,6 +69,7 @@ LOOKS: dict[str, dict[str, Look]] = {
         "artifact": Look(_("Artifact"), "doc", "green"),
         "checkpoint": Look(_("Checkpoint"), "check", "neutral"),
         "steering.applied": Look(_("Command"), "flag", "violet"),
+        "repaired": Look(_("Repaired"), "recover", "violet"),
         "input_required": Look(_("Input required"), "warning", "amber"),
         "terminal": Look(_("Ended"), "stop", "neutral"),
     },

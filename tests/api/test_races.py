@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from tasks_app.models import SteeringCommand, Task
+from tasks_app.models import Repair, SteeringCommand, Task
 from tests.api.calls import Api, api_of, task_body
 from tests.api.world import DIGEST, make_world
 from tests.factories import make_tenant
@@ -44,6 +44,41 @@ def test_one_version_takes_one_command() -> None:
     answers = at_once(*(lambda api=api: api.post(path, body) for api in callers))
     assert statuses(answers) == [202, 409, 409, 409]
     assert SteeringCommand.objects.for_tenant(world.tenant.id).count() == 1
+
+
+def test_one_version_takes_one_repair() -> None:
+    """E61: of two operators who repair one held task, one is accepted and one gets 409."""
+    world = make_world(status="dead_lettered")
+    path = world.path("/runtime/tasks/{task}/repairs")
+    callers = [api_of(world.tenant, "operator") for _ in range(3)]
+    answers = at_once(
+        *(
+            lambda api=api, verb=verb: api.post(
+                path, {"verb": verb, "expectedVersion": 1, "reason": "r"}
+            )
+            for api, verb in zip(callers, ("requeue", "close", "requeue"), strict=True)
+        )
+    )
+    assert statuses(answers) == [202, 409, 409]
+    assert Repair.objects.for_tenant(world.tenant.id).count() == 1
+
+
+def test_repair_and_cancel_at_once() -> None:
+    """One of the two happens; the other is told that the task moved on or has ended."""
+    world = make_world(status="dead_lettered", goal={"script": [{"op": "say"}]})
+    caller, other = (api_of(world.tenant, "operator") for _ in range(2))
+    body = {"expectedVersion": 1, "reason": "r"}
+    answers = at_once(
+        lambda: caller.post(world.path("/runtime/tasks/{task}/repairs"), {"verb": "fork", **body}),
+        lambda: other.post(
+            world.path("/runtime/tasks/{task}/commands"), {"type": "cancel", **body}
+        ),
+    )
+    assert statuses(answers) == [202, 409]
+    task = Task.objects.for_tenant(world.tenant.id).get(pk=world.task.pk)
+    assert task.status == "cancelled"
+    forks = Task.objects.for_tenant(world.tenant.id).filter(forked_from_id=world.task.pk).count()
+    assert forks == Repair.objects.for_tenant(world.tenant.id).count()
 
 
 def test_one_key_makes_one_task() -> None:

@@ -53,6 +53,8 @@ def steer(kind: str) -> dict[str, Any]:
 
 
 DECISION = {"decision": "approve", "argsSha256": DIGEST, "expectedVersion": 1, "reason": REASON}
+REPAIR = {"verb": "requeue", "expectedVersion": 1, "reason": REASON}
+PREVIEW = {"verb": "requeue", "cause": "too_many_recoveries", "dryRun": True}
 ROUTES = (
     Route("/runtime/tasks", "tasks:read", 200),
     Route("/runtime/tasks", "tasks:create", 201, task_body()),
@@ -60,6 +62,12 @@ ROUTES = (
     Route("/runtime/tasks/{task}/commands", "tasks:read", 200),
     Route("/runtime/tasks/{task}/commands", "tasks:steer", 202, steer("pause")),
     Route("/runtime/tasks/{task}/commands", "tasks:cancel", 202, steer("cancel")),
+    Route("/runtime/tasks/{task}/repairs", "tasks:read", 200),
+    # The task is not held: who may repair is told so, everybody else does not get that far.
+    Route("/runtime/tasks/{task}/repairs", "deadletters:manage", 409, REPAIR),
+    Route("/runtime/repairs", "deadletters:manage", 200, PREVIEW),
+    Route("/runtime/dead-letters", "tasks:read", 200),
+    Route("/runtime/dead-letters/causes", "tasks:read", 200),
     Route("/runtime/tasks/{task}/steps", "tasks:read", 200),
     Route("/runtime/tasks/{task}/checkpoints", "tasks:read", 200),
     Route("/runtime/tasks/{task}/effects", "ledger:read", 200),

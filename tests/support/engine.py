@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from django.db import connection, transaction
 
 from ledger_app.services import audit
-from tasks_app.admission import approvals, commands, principal, tasks
+from tasks_app.admission import approvals, commands, principal, repairs, tasks
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import recovery, slice_runner, transitions
@@ -109,6 +109,21 @@ class Engine:
                 actor=self.operator.actor,
                 due="now",
             )
+
+    def repair(
+        self, task_id: UUID, verb: str, by: Principal | None = None, **rest: Any
+    ) -> repairs.Repaired:
+        version = rest.pop("expected_version", self.task(task_id).state_version)
+        return repairs.repair_task(
+            by or self.operator,
+            task_id=task_id,
+            repair_id=rest.pop("repair_id", None) or uuid4(),
+            verb=verb,
+            payload=rest,
+            expected_version=version,
+            reason="because the test says so",
+            source="rest",
+        )
 
     def lose_lease(self, task_id: UUID) -> None:
         """Make the task's lease look abandoned, as after a worker's death."""
