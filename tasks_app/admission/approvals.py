@@ -25,6 +25,7 @@ from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import REASON_MAX, CommandType
 from tasks_app.engine import continuation, transitions
 from tasks_app.engine.lease import database_now
+from tasks_app.engine.transitions import Moved
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Approval, ApprovalDecision, Repair, SteeringCommand, Task
 from tasks_app.policy.capabilities import require
@@ -85,7 +86,7 @@ def decide_approval(
         _check_eyes(principal, task, approval)
         _check_current(approval, args_sha256, expected_version)
         given = _store(principal, approval, decision, args_sha256, reason)
-        _go_on(principal, task, approval, reason)
+        moved = _go_on(principal, task, approval, reason)
         audit.append(
             stream=f"task:{task.id}",
             tenant_id=task.tenant_id,
@@ -94,6 +95,8 @@ def decide_approval(
             target=f"approval:{approval.id}",
             outcome=approval.status,
             via=principal.via,
+            old_version=task.state_version,
+            new_version=moved.state_version,
             request_id=request_id,
             details={
                 "tool": approval.tool,
@@ -205,10 +208,10 @@ def _store(
     return given
 
 
-def _go_on(principal: Principal, task: Task, approval: Approval, reason: str) -> None:
+def _go_on(principal: Principal, task: Task, approval: Approval, reason: str) -> Moved:
     """Wake the task if it waited for this answer; a paused one stays paused."""
     if approval.status != "pending" and task.status == TaskStatus.INPUT_REQUIRED:
-        transitions.move(
+        moved = transitions.move(
             task.id,
             task.tenant_id,
             TaskStatus.INPUT_REQUIRED,
@@ -218,8 +221,8 @@ def _go_on(principal: Principal, task: Task, approval: Approval, reason: str) ->
             due="now",
         )
         continuation.owe(task.id, task.tenant_id, "decision")
-        return
-    transitions.append_event(
+        return moved
+    return transitions.append_event(
         task.id,
         task.tenant_id,
         EventType.LOG,

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Q, Sum
+from django.db.models import Count, F, Min, Q, Sum
 from django.db.models.functions import Now
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from ledger_app.services import audit
 from tasks_app.domain.errors import CommandRejectedError, FieldProblem, InvalidInputError
-from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus
 from tasks_app.domain.steering import CommandType, merge_patch
 from tasks_app.engine import approvals, continuation, delivery, plans, transitions, values
 from tasks_app.engine.lease import database_now
@@ -37,9 +37,6 @@ def apply_pending(session: SliceSession) -> None:
         session.commit(checkpoint="steering")
         task = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
         for command in _pending(task, after=session.task.steering_cursor):
-            if task.status in TERMINAL:
-                _record(task, command, rejected="task_terminal")
-                continue
             _apply(task, command)
         if task.status not in {TaskStatus.WORKING, TaskStatus.PAUSING}:
             outcome = task.status
@@ -52,9 +49,16 @@ def apply_pending(session: SliceSession) -> None:
 def apply_now(task: Task, command: SteeringCommand) -> None:
     """Apply a command to a task that no worker holds, in the transaction that accepts it.
 
+    One that a dead worker left waiting comes first: nobody's command overtakes an earlier one.
+    Only `set_priority` reaches a task in a worker's hands here; it waits for nobody.
+
     Transaction: the caller's, which holds the task row and has stored the command.
     """
-    _apply(task, command)
+    if TaskStatus(task.status) in LEASED:
+        _apply(task, command)
+        return
+    for waiting in _pending(task, after=task.steering_cursor):
+        _apply(task, waiting)
 
 
 def merged_goal(task: Task, patch: dict[str, Any]) -> tuple[dict[str, Any], BaseModel]:
@@ -99,6 +103,9 @@ def _pending(task: Task, *, after: int) -> list[SteeringCommand]:
 
 
 def _apply(task: Task, command: SteeringCommand) -> None:
+    if TaskStatus(task.status) in TERMINAL:
+        _record(task, command, rejected="task_terminal")
+        return
     try:
         _APPLY[CommandType(command.type)](task, command)
     except (CommandRejectedError, InvalidInputError) as refusal:
@@ -256,13 +263,14 @@ def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None
         bump=1,
     )
     task.state_version = told.state_version
-    Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(steering_cursor=command.seq)
     SteeringCommand.objects.for_tenant(task.tenant_id).filter(pk=command.pk).update(
         status="rejected" if rejected else "applied",
         rejection=rejected,
         new_version=told.state_version,
         applied_at=Now(),
     )
+    cursor = _cursor(task)
+    Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(steering_cursor=cursor)
     audit.append(
         stream=f"task:{task.id}",
         tenant_id=task.tenant_id,
@@ -279,6 +287,16 @@ def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None
             "reason": command.reason,
         },
     )
+
+
+def _cursor(task: Task) -> int:
+    """Return the number up to which every command is decided.
+
+    One that acts on the queue at once must not carry the cursor past an earlier one that waits.
+    """
+    rows = SteeringCommand.objects.for_tenant(task.tenant_id).filter(task_id=task.id)
+    waiting = rows.filter(status="pending").aggregate(first=Min("seq"))["first"]
+    return int(task.command_seq if waiting is None else waiting - 1)
 
 
 def _open_deadline(task: Task) -> Any:
