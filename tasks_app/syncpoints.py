@@ -1,9 +1,10 @@
 """Named points where a test may hold, fail or kill a process; nothing in production.
 
 `reach` does nothing unless RUNTIME_SYNCPOINT_DIR is set. With it, files in that folder steer every
-process that passes: `<name>.hold` or `<name>.<run>.hold` makes it wait, `<name>.fail` holds a
-number of failures still to raise, and each pass appends a line `<pid> <fence>` to
-`<name>.<run>.hit`. Files are used because they work across processes that share nothing else.
+process that passes: `<name>.hold` or `<name>.<run>.hold` makes it wait (at every pass, or only
+at those whose numbers the file names), `<name>.fail` holds a number of failures still to raise, and
+each pass appends a line `<pid> <fence>` to `<name>.<run>.hit`. Files are used because they work
+across processes that share nothing else.
 A scheduler of threads in this process takes every pass itself instead.
 """
 
@@ -64,12 +65,22 @@ def reach(name: str, run_id: UUID | None = None, fence: int = 0) -> None:
 
 
 def _pass(folder: Path, name: str, run: str, fence: int) -> None:
-    with (folder / f"{name}.{run}.hit").open("a") as hits:
+    passes = folder / f"{name}.{run}.hit"
+    with passes.open("a") as hits:
         hits.write(f"{os.getpid()} {fence}\n")
+    number = passes.read_bytes().count(b"\n")
     _fail_if_planted(folder / f"{name}.fail")
     holds = (folder / f"{name}.hold", folder / f"{name}.{run}.hold")
-    while any(hold.exists() for hold in holds):
+    while any(_is_held(hold, number) for hold in holds):
         time.sleep(_POLL_SECONDS)
+
+
+def _is_held(hold: Path, number: int) -> bool:
+    try:
+        wanted = hold.read_text()
+    except FileNotFoundError:
+        return False
+    return not wanted or str(number) in wanted.split()
 
 
 def _fail_if_planted(plan: Path) -> None:

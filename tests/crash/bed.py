@@ -69,8 +69,17 @@ class Bed:
         """Return an act on the outside world."""
         return {"op": "effect", "key": key, "post": f"{self.outside.url}/{key}"}
 
-    def submit(self, *script: dict[str, Any], held: Iterable[str] | str = (), **rest: Any) -> UUID:
-        """Admit a task; the points named in `held` hold before any worker can reach them."""
+    def submit(
+        self,
+        *script: dict[str, Any],
+        held: Iterable[str] | str = (),
+        held_at: Iterable[int] = (),
+        **rest: Any,
+    ) -> UUID:
+        """Admit a task; the points named in `held` hold before any worker can reach them.
+
+        With `held_at` they hold at those passes alone.
+        """
         with transaction.atomic():
             admitted = tasks.admit_task(
                 self.submitter,
@@ -79,7 +88,7 @@ class Bed:
                 source="code",
                 **rest,
             )
-            self.sync.hold(held, admitted.task_id)
+            self.sync.hold(held, admitted.task_id, at=held_at)
         return admitted.task_id
 
     def task(self, task_id: UUID) -> Task:

@@ -30,10 +30,12 @@ class SyncDir:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def hold(self, names: Iterable[str] | str, task: UUID | None = None) -> None:
-        """Make whoever reaches one of the points wait; for one task if one is named."""
+    def hold(
+        self, names: Iterable[str] | str, task: UUID | None = None, *, at: Iterable[int] = ()
+    ) -> None:
+        """Make whoever reaches one of the points wait; for one task, at certain passes, if named."""
         for name in _listed(names):
-            self._hold_file(name, task).touch()
+            self._hold_file(name, task).write_text(" ".join(map(str, at)))
 
     def release(self, names: Iterable[str] | str, task: UUID | None = None) -> None:
         """Let those who wait go on, and nobody wait any more."""

@@ -30,7 +30,7 @@ TIMES = {
     "RUNTIME_SWEEP_SECONDS": "0.1",
     "RUNTIME_SLICE_STEPS": "100",
     "RUNTIME_OUTBOX_SWEEP_SECONDS": "0.5",
-    "DATABASE_IDLE_TRANSACTION_SECONDS": "1",
+    "DATABASE_IDLE_TRANSACTION_SECONDS": "3",
 }
 
 
@@ -188,10 +188,12 @@ class Fleet:
         for worker in [self.add_worker() for _ in range(workers)]:
             worker.wait_ready()
 
-    def add_worker(self) -> Worker:
-        """Start one more worker; it is not ready yet."""
+    def add_worker(self, *, concurrency: int = 1) -> Worker:
+        """Start one more worker with so many children; it is not ready yet."""
         name = f"worker{next(self._numbers)}"
-        worker = Worker(name, self.folder, self.env, application=self._application)
+        worker = Worker(
+            name, self.folder, self.env, application=self._application, concurrency=concurrency
+        )
         self.workers.append(worker)
         return worker
 
@@ -210,6 +212,11 @@ class Fleet:
         """Start a new worker in the place of one that has ended."""
         self.workers.remove(worker)
         self.add_worker()
+
+    def dismiss(self, worker: Worker) -> None:
+        """End a worker that is not needed any more, whatever it does."""
+        self.workers.remove(worker)
+        worker.kill_group()
 
     def owner_of(self, child: int) -> Worker:
         """Return the worker whose child has this pid."""

@@ -1,0 +1,351 @@
+"""The matrix of exact kill points: every pass of every sync point, kind of effect and fault (E90).
+
+One case is one task that is held at one pass, hurt there, and must come out right. Many cases are
+under way at once on one fleet: a case is a generator that yields what it waits for.
+"""
+
+import os
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from celery import current_app
+
+from runtime_project.local.processes import wait_until
+from tasks_app.engine.continuation import JOB_NAME
+from tasks_app.models import Slice, Task
+from tests.crash.bed import REST, Bed
+from tests.crash.watching import Published, SliceEnds
+from tests.support import evidence, oracles, outside_oracles
+from tests.support.evidence import Progress
+from tests.support.outside import Count
+from tests.support.syncdir import Hit
+
+PATIENCE_SECONDS = 60.0
+RUN_SECONDS = 850.0
+QUIET_SECONDS = 0.3
+ASKING_SECONDS = 0.05
+KINDS = ("keyed", "queryable", "opaque")
+FAULTS = ("killed", "zombie", "doubled")
+
+# How often an undisturbed task of `script` passes each point; a test compares.
+PASSES = {
+    "claim.before": 1,
+    "claim.after": 1,
+    "step.before": 5,
+    "step.before_commit": 5,
+    "step.after_commit": 2,
+    "effect.before": 2,
+    "effect.after_begin": 2,
+    "effect.after_call": 2,
+    "effect.after": 2,
+    "finish.before_receipt": 1,
+    "finish.before_terminal": 1,
+    "finish.after_terminal": 1,
+}
+# From the ledger's begin to the commit of the result: what happened in between nobody can say.
+IN_DOUBT = {
+    *(("effect.after_begin", n) for n in (1, 2)),
+    *(("effect.after_call", n) for n in (1, 2)),
+    *(("step.before", n) for n in (2, 4)),
+    *(("step.before_commit", n) for n in (2, 4)),
+}
+# Here the task is nobody's any more, so nobody recovers it.
+UNCLAIMED = {"claim.before", "finish.after_terminal"}
+# Here the act was done; a kind that remembers or can be asked is not called again.
+CALLED = {
+    *(("effect.after_call", n) for n in (1, 2)),
+    *(("step.before_commit", n) for n in (2, 4)),
+}
+
+Waiting = tuple[Callable[[], bool], str]
+Flow = Generator[Waiting, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cell of the matrix."""
+
+    point: str
+    number: int
+    kind: str
+    fault: str
+
+    @property
+    def name(self) -> str:
+        """Return the name under which a failure is reported."""
+        return f"{self.point}-{self.number}-{self.kind}-{self.fault}"
+
+    @property
+    def stop(self) -> tuple[str, int]:
+        """Return where the process is held."""
+        return self.point, self.number
+
+    @property
+    def processes(self) -> int:
+        """Return how many processes the case needs at one time."""
+        return 2 if self.fault == "doubled" else 1
+
+    @property
+    def ends_in_doubt(self) -> bool:
+        """Tell whether only a person can say what happened."""
+        return self.kind == "opaque" and self.fault != "doubled" and self.stop in IN_DOUBT
+
+
+CASES = [
+    Case(point, number, kind, fault)
+    for fault in FAULTS
+    for kind in KINDS
+    for point, passes in PASSES.items()
+    for number in range(1, passes + 1)
+]
+
+
+class Bench:
+    """What all cases share: the fleet's bed, and eyes on logs, messages and rows."""
+
+    def __init__(self, bed: Bed, published: Published) -> None:
+        self.bed = bed
+        self.ends = SliceEnds(bed.fleet)
+        self.published = published
+        self.rows: dict[UUID, tuple[str, int]] = {}
+
+    def submit(self, kind: str, name: str, held: tuple[str, int] | None = None) -> UUID:
+        """Admit the task of a case, held at one pass."""
+        point, passes = ((), ()) if held is None else (held[0], (held[1],))
+        return self.bed.submit(*self.script(kind, name), held=point, held_at=passes)
+
+    def script(self, kind: str, name: str) -> list[dict[str, Any]]:
+        """Return two acts between committed and held-back steps: 25 passes."""
+        runs = {"append": str(self.bed.folder / f"{name}.runs")}
+        act = {"kind": kind, "unattended": kind == "opaque"}
+        return [
+            {**self.bed.say(impure=True), **runs},
+            {**self.bed.effect("first"), **act},
+            {**self.bed.say(), **runs},
+            {**self.bed.effect("second"), **act},
+            {**self.bed.say(), **runs},
+        ]
+
+    def progress(self, task_id: UUID, name: str) -> Progress:
+        """Return what ran of a case's task and what is committed."""
+        return Progress(self.bed.task(task_id), self.bed.folder / f"{name}.runs")
+
+    def look(self, task_ids: Iterable[UUID]) -> None:
+        """Read once, for all cases under way, where their tasks are."""
+        found = Task.objects.for_tenant(self.bed.tenant.id).filter(pk__in=list(task_ids))
+        self.rows = {pk: (status, fence) for pk, status, fence in found.values_list(
+            "id", "status", "fence"
+        )}  # fmt: skip
+        self.ends.read()
+
+    def rests(self, task_id: UUID) -> bool:
+        """Tell whether the task has ended or waits for a person."""
+        return self.rows.get(task_id, ("", 0))[0] in REST
+
+    def is_taken_over(self, task_id: UUID, hit: Hit) -> bool:
+        """Tell whether a newer fence than the held process's owns the task."""
+        return self.rows.get(task_id, ("", 0))[1] > hit.fence
+
+
+class Trial:
+    """One case under way."""
+
+    def __init__(self, bench: Bench, case: Case) -> None:
+        self.bench = bench
+        self.bed = bench.bed
+        self.case = case
+        self.task_id = bench.submit(case.kind, case.name, case.stop)
+        if case.fault == "doubled":
+            self._send_twice()
+        flow: Flow = {"killed": self._killed, "zombie": self._zombie, "doubled": self._doubled}[
+            case.fault
+        ]()
+        self._flow = flow
+        self._waits: Waiting = (lambda: True, "")
+        self._since = time.monotonic()
+
+    def advance(self) -> bool:
+        """Go on if what it waits for has come; return whether the case is over.
+
+        Raises: AssertionError with what was wrong.
+        """
+        condition, what = self._waits
+        while condition():
+            try:
+                self._waits = condition, what = next(self._flow)
+            except StopIteration:
+                return True
+            self._since = time.monotonic()
+        if time.monotonic() - self._since > PATIENCE_SECONDS:
+            task = self.bed.task(self.task_id)
+            raise AssertionError(f"{what} never came: {task.status}, {task.error}")
+        return False
+
+    def end(self) -> None:
+        """Let go of whatever is still held or frozen."""
+        self._flow.close()
+        self.bed.sync.release((self.case.point, "claim.before"), self.task_id)
+
+    # --- the three faults ----------------------------------------------------------------------
+
+    def _killed(self) -> Flow:
+        hit = yield from self._hit()
+        self.bed.kill(hit.pid)
+        before = self._progress()
+        oracles.check_checkpoints(evidence.of(self.bed.task(self.task_id)))
+        self._release()
+        task = yield from self._rest()
+        self._check(task, before)
+        if self.case.point not in UNCLAIMED:
+            assert task.recoveries_total == 1, f"{task.recoveries_total} recoveries"
+
+    def _zombie(self) -> Flow:
+        hit = yield from self._hit()
+        os.kill(hit.pid, signal.SIGSTOP)
+        try:
+            frozen_at = time.monotonic()
+            known_seq = self.bed.task(self.task_id).event_seq
+            before = self._progress()
+            if self.case.point in UNCLAIMED:
+                seconds = float(self.bed.fleet.env["RUNTIME_LEASE_SECONDS"])
+                yield lambda: time.monotonic() - frozen_at > seconds, "the end of a lease"
+            else:
+                yield partial(self.bench.is_taken_over, self.task_id, hit), "the take-over"
+            task = yield from self._rest()
+            rows, counts = evidence.rows_of(self.task_id), self._counts()
+            runs = self._progress().runs
+            told = self.bench.published.count(self.task_id)
+            self.bench.ends.forget_jobs(hit.pid)
+            self._release()
+        finally:
+            os.kill(hit.pid, signal.SIGCONT)
+        yield partial(self.bench.ends.is_over, self.task_id, hit), "the zombie's end"
+        woke_at = time.monotonic()
+        yield lambda: time.monotonic() - woke_at > QUIET_SECONDS, "a moment"
+        outcome = self.bench.ends.outcome(self.task_id, hit)
+        if self.case.point not in UNCLAIMED:
+            assert outcome in {"lost", "crashed"}, f"the zombie ended its slice as {outcome}"
+        assert evidence.rows_of(self.task_id) == rows, "the zombie wrote a row"
+        assert self._counts() == counts, "the zombie called the outside world"
+        assert self._progress().runs == runs, "the zombie ran a step"
+        late = self.bench.published.seqs(self.task_id)[told:]
+        # What it had committed before it froze may still be told; nothing that it did afterwards.
+        assert all(seq <= known_seq for seq in late), f"the zombie published {late}"
+        self._check(task, before)
+
+    def _doubled(self) -> Flow:
+        """Another delivery asks for the task while a process is held, perhaps inside a commit.
+
+        Both wait at the claim's door first: nobody may hold a row's lock until a worker is free.
+        """
+        name, number = self.case.stop
+        yield lambda: self._passes("claim.before") >= 2, "both deliveries"
+        if name == "claim.before":
+            yield partial(self.bench.rests, self.task_id), "rest"
+        else:
+            self.bed.sync.hold("claim.before", self.task_id, at=(2,))
+            yield lambda: self._passes(name) >= number, f"pass {number} of {name}"
+            self.bed.sync.release("claim.before", self.task_id)
+            asked_at = time.monotonic()
+            yield lambda: time.monotonic() - asked_at > ASKING_SECONDS, "a moment"
+        self._release()
+        task = yield from self._rest()
+        self._check(task, None)
+        assert {count.requests for count in self._counts().values()} == {1}
+        assert task.recoveries_total == 0, f"{task.recoveries_total} recoveries"
+        slices = Slice.objects.for_tenant(self.bed.tenant.id).filter(task_id=self.task_id)
+        assert slices.count() == 1, f"{slices.count()} slices"
+
+    # --- what they are made of -----------------------------------------------------------------
+
+    def _hit(self) -> Generator[Waiting, None, Hit]:
+        name, number = self.case.stop
+        yield lambda: self._passes(name) >= number, f"pass {number} of {name}"
+        return self.bed.sync.hits(name, self.task_id)[number - 1]
+
+    def _rest(self) -> Generator[Waiting, None, Task]:
+        yield partial(self.bench.rests, self.task_id), "rest"
+        return self.bed.task(self.task_id)
+
+    def _send_twice(self) -> None:
+        """Both deliveries wait at the claim's door, whichever comes first."""
+        passes = (1,) if self.case.point == "claim.before" else (1, 2)
+        self.bed.sync.hold("claim.before", self.task_id, at=passes)
+        current_app.send_task(JOB_NAME, args=[str(self.task_id), "again"], queue="slices")
+
+    def _passes(self, name: str) -> int:
+        return len(self.bed.sync.hits(name, self.task_id))
+
+    def _release(self) -> None:
+        self.bed.sync.release(self.case.point, self.task_id)
+
+    def _progress(self) -> Progress:
+        return self.bench.progress(self.task_id, self.case.name)
+
+    def _counts(self) -> dict[str, Count]:
+        return self.bed.outside.counts(str(self.task_id))
+
+    def _check(self, task: Task, before: Progress | None) -> None:
+        oracles.check_task(task, at_rest=True)
+        if before is not None:
+            outside_oracles.check_runs(before, self._progress())
+        if self.case.ends_in_doubt:
+            self._check_in_doubt(task)
+            return
+        assert task.status == "completed", task.error
+        outside_oracles.check_outside(task, self._counts(), expected=2)
+        if self.case.kind != "keyed":
+            # The outside acts on every request of these kinds, so this is what happening once means.
+            assert {count.requests for count in self._counts().values()} == {1}
+
+    def _check_in_doubt(self, task: Task) -> None:
+        assert (task.status, task.error["code"]) == ("dead_lettered", "effect_in_doubt")
+        counts = self._counts()
+        assert all(count.requests == 1 for count in counts.values()), counts
+        found = evidence.of(task)
+        outside_oracles.check_acts(found, counts)
+        doubted = [act.key for act in found.effects if act.state == "in_doubt"]
+        assert len(doubted) == 1, [act.state for act in found.effects]
+        assert (doubted[0] in counts) == (self.case.stop in CALLED), "it was called afterwards"
+
+
+def run_all(bench: Bench, cases: Iterable[Case], *, processes: int) -> dict[Case, str]:
+    """Run the cases, as many at once as there are processes for them.
+
+    Returns: what was wrong with each, empty where nothing was.
+    """
+    results: dict[Case, str] = {}
+    coming = deque(cases)
+    under_way: dict[Case, Trial] = {}
+
+    def is_over() -> bool:
+        busy = sum(case.processes for case in under_way)
+        while coming and busy + coming[0].processes <= processes:
+            case = coming.popleft()
+            busy += case.processes
+            under_way[case] = Trial(bench, case)
+        bench.look(trial.task_id for trial in under_way.values())
+        for case, trial in list(under_way.items()):
+            fault = _advance(trial)
+            if fault is not None:
+                results[case] = fault
+                trial.end()
+                del under_way[case]
+        return not (coming or under_way)
+
+    assert wait_until(is_over, seconds=RUN_SECONDS), f"never over: {list(under_way)}"
+    return results
+
+
+def _advance(trial: Trial) -> str | None:
+    try:
+        return "" if trial.advance() else None
+    except Exception:  # noqa: BLE001 - one case's failure must not end the others
+        return f"{trial.task_id}\n{traceback.format_exc()}"
