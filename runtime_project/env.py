@@ -75,20 +75,22 @@ def paths(name: str) -> tuple[Path, ...]:
 
 
 def database(
-    url: str, *, role: str, application: str, idle_transaction_seconds: float
+    url: str, *, role: str, application: str, idle_transaction_seconds: float, prepare: bool
 ) -> dict[str, object]:
     """Return Django's database settings for a libpq URL or connection string.
 
     `role` is assumed right after connecting (SET ROLE), so that one login can serve processes with
     different rights; empty means the login's own role. The server ends a session that stays idle
     inside a transaction for longer than `idle_transaction_seconds`: a process that froze there
-    would keep its row locks, and nobody could take its task over.
+    would keep its row locks, and nobody could take its task over. `prepare` lets a connection keep
+    the plans of statements that the server binds; Django's own are bound by the client.
     """
     parts = conninfo_to_dict(url)
     idle = f"-c idle_in_transaction_session_timeout={int(idle_transaction_seconds * 1000)}"
     options: dict[str, object] = {
         "application_name": application,
         "options": f"{idle} -c role={role}" if role else idle,
+        "prepare_threshold": 3 if prepare else None,
     }
     return {
         "ENGINE": "django.db.backends.postgresql",

@@ -90,6 +90,7 @@ DATABASES = {
             role=env.text("DATABASE_ROLE"),
             application=env.text("RUNTIME_PROCESS", "perdure"),
             idle_transaction_seconds=env.seconds("DATABASE_IDLE_TRANSACTION_SECONDS", 15),
+            prepare=env.flag("DATABASE_PREPARE", default=True),
         ),
         "CONN_MAX_AGE": env.integer("DATABASE_CONN_MAX_AGE", 0),
         "CONN_HEALTH_CHECKS": True,

@@ -37,7 +37,14 @@ class RuntimeSettings:
     step_secrets: tuple[str, ...]
 
 
+# The newest settings as they were read: asked for at every step, changed only by tests.
+_known: tuple[dict[str, Any], RuntimeSettings] | None = None
+
+
 def runtime() -> RuntimeSettings:
     """Return the settings in force now."""
+    global _known
     values: dict[str, Any] = settings.RUNTIME
-    return RuntimeSettings(**values)
+    if _known is None or _known[0] != values:
+        _known = (dict(values), RuntimeSettings(**values))
+    return _known[1]

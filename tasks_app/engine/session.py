@@ -4,7 +4,6 @@ Results of pure steps are held back and committed together; everything that peop
 world could notice flushes them first (E20). A commit is one statement under the fence.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,12 +12,11 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from ledger_app.domain.canonical import canonical_text
 from tasks_app import conf, syncpoints
 from tasks_app.domain.checkpoint import compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import checkpoints, queue, shutdown, sql, transitions
+from tasks_app.engine import checkpoints, commit_sql, hot, queue, shutdown, transitions
 from tasks_app.engine.lease import ClaimedTask, Lease, database_now
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
@@ -31,6 +29,8 @@ MAX_HOLD_SECONDS = 1.0
 LOOK_SECONDS = 0.05
 # How often a slice that had its share of time looks whether somebody else waits (E47).
 WAITING_LOOK_SECONDS = 0.5
+# The journal tells of progress at most this often.
+PROGRESS_PAUSE_SECONDS = 0.25
 
 
 class SliceDone(EngineSignal):
@@ -102,6 +102,7 @@ class SliceSession:
         self._looked_at = time.monotonic()
         self._somebody_waits = False
         self._asked_who_waits_at = self.started_at
+        self._told_at, self._told_done = time.monotonic(), self.task.progress_done
 
     def bound(self, step: Step) -> BoundStep:
         """Return the author's code behind a step.
@@ -234,10 +235,8 @@ class SliceSession:
         syncpoints.reach("step.before_commit", self.task.id, self.task.fence)
         held, self._held = self._held, _Held()
         document = self._checkpoint_row(reason, held) if reason else None
-        with connection.cursor() as cursor:
-            statement = sql.COMMIT_ADDING if held.added else sql.COMMIT
-            cursor.execute(statement, self._parameters(held, document))
-            row = cursor.fetchone()
+        self._tell_progress(held, is_last=bool(checkpoint))
+        row = hot.fetch_row(*self._statement(held, document))
         if row is None:
             self.lease.lost = True
             raise LeaseLost(self.task.id, self.task.fence)
@@ -245,7 +244,7 @@ class SliceSession:
 
     def commit_progress(self) -> None:
         """Let people see how far a long step is; also writes what is held."""
-        self.hold_event(EventType.PROGRESS, {"progress": self.progress, "phase": self.phase})
+        self.hold_event(EventType.PROGRESS, self._progress_told(time.monotonic()))
         self.commit()
 
     def _committed(self, row: tuple[Any, ...], held: _Held, *, is_checkpoint: bool) -> None:
@@ -291,30 +290,38 @@ class SliceSession:
             return done
         return [*done, f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
 
-    def _parameters(self, held: _Held, document: dict[str, Any] | None) -> dict[str, Any]:
-        if held.units:
-            held.events.append(
-                {
-                    "type": EventType.PROGRESS,
-                    "data": {"progress": self.progress, "phase": self.phase},
-                }
-            )
-        return {
-            "task_id": self.task.id,
-            "fence": self.task.fence,
-            "next_position": self.next_position,
-            "units_done": held.units,
-            "progress_done": self.task.progress_done,
-            "progress_total": self.task.progress_total,
-            "phase": self.phase[:100],
-            "event_count": len(held.events),
-            "checkpoint_count": int(document is not None),
-            "steps": json.dumps(list(held.steps.values())),
-            "added": json.dumps(list(held.added.values())),
-            "ranges": json.dumps(held.ranges),
-            "events": canonical_text(held.events),
-            "checkpoint": json.dumps(document or {}),
-        }
+    def _statement(
+        self, held: _Held, document: dict[str, Any] | None
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the commit of what is held as a statement with its parameters."""
+        task = self.task
+        return commit_sql.build(
+            {
+                "task_id": task.id,
+                "fence": task.fence,
+                "next_position": self.next_position,
+                "units_done": held.units,
+                "progress_done": task.progress_done,
+                "progress_total": task.progress_total,
+                "phase": self.phase[:100],
+            },
+            steps=list(held.steps.values()),
+            added=list(held.added.values()),
+            ranges=held.ranges,
+            events=held.events,
+            checkpoint=document,
+        )
+
+    def _tell_progress(self, held: _Held, *, is_last: bool) -> None:
+        """Add an event about finished work: at most four a second, and one before a rest (E13)."""
+        now = time.monotonic()
+        is_time = is_last or now - self._told_at >= PROGRESS_PAUSE_SECONDS
+        if self.task.progress_done != self._told_done and is_time:
+            held.events.append({"type": EventType.PROGRESS, "data": self._progress_told(now)})
+
+    def _progress_told(self, now: float) -> dict[str, object]:
+        self._told_at, self._told_done = now, self.task.progress_done
+        return {"progress": self.progress, "phase": self.phase}
 
     @property
     def progress(self) -> float | None:

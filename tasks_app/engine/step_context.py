@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -66,13 +67,12 @@ class RunningStep:
     def __init__(self, session: SliceSession, step: Step, *, atomic: bool = False) -> None:
         self._session = session
         self._task = session.task
-        self._step_key = step_key = step.key
+        self._step_key = step.key
         self._effect_key = effect_key(step)
         self._external_id = str(step.options.get("external_id", ""))
         self._told_at = 0.0
         self._atomic = atomic
         self._waiting: list[tuple[dict[str, Any], ArtifactRef]] = []
-        self.random = random.Random(f"{self._task.id}:{step_key}")  # noqa: S311 - repeatable, not secret
 
     @property
     def task_id(self) -> UUID:
@@ -103,6 +103,10 @@ class RunningStep:
     @property
     def cancelled(self) -> bool:
         return self._session.lease.cancel_requested
+
+    @cached_property
+    def random(self) -> random.Random:
+        return random.Random(f"{self._task.id}:{self._step_key}")  # noqa: S311 - repeatable, not secret
 
     def uuid(self, label: str) -> UUID:
         return uuid.uuid5(self._task.id, f"{self._step_key}:{label}")

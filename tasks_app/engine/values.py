@@ -27,11 +27,16 @@ INLINE_LIMIT_BYTES = 16_384
 
 def pack(tenant_id: UUID, value: Any) -> dict[str, Any]:
     """Return what a result column stores for a JSON value."""
-    data = canonical_bytes(value)
-    if len(data) <= INLINE_LIMIT_BYTES:
+    if len(_text(value)) <= INLINE_LIMIT_BYTES:
         return {"inline": value}
+    data = canonical_bytes(value)
     stored = artifact_store.put_blob(tenant_id, data)
     return {"blob": stored.sha256, "size_bytes": stored.size_bytes}
+
+
+def _text(value: Any) -> bytes:
+    """Return about the bytes that a value takes; the canonical form is only for what is hashed."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def unpack(tenant_id: UUID, stored: dict[str, Any] | None) -> Any:
@@ -51,14 +56,13 @@ def to_json(method: Any, value: Any) -> Any:
     """
     annotation = _signature(*_function(method))[1]
     try:
-        # Text that PostgreSQL or a hash would refuse is replaced, not fatal (S124).
-        data = cleaned(_adapter(annotation).dump_python(value, mode="json"))
-        canonical_bytes(data)
+        # Text that PostgreSQL or a hash would refuse is replaced, not fatal (S124); what is left
+        # has a canonical form.
+        return cleaned(_adapter(annotation).dump_python(value, mode="json"))
     except Exception as error:
         raise ConfigurationError(
             f"{method.__qualname__} returned no JSON value: {error}"
         ) from error
-    return data
 
 
 def typed(annotation: Any, value: Any) -> Any:
