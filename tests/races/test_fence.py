@@ -134,7 +134,7 @@ def record_a_failed_try(stale: Stale) -> None:
 
 
 def complete(stale: Stale) -> None:
-    delivery.complete_task(stale.session)
+    delivery.complete_task(stale.session, None)
 
 
 def fail(stale: Stale) -> None:
