@@ -29,6 +29,9 @@ case "$process" in
             --lifespan off --no-server-header --timeout-graceful-shutdown 5 "$@"
         ;;
     worker)
+        if [ "${RUNTIME_POLL_CLAIM:-0}" = 1 ]; then
+            exec python manage.py work --processes "${WORKER_PROCESSES:-2}" "$@"
+        fi
         exec celery -A runtime_project worker -Q slices -c "${WORKER_PROCESSES:-2}" -l INFO \
             -n "worker@%h" --without-gossip --without-mingle --without-heartbeat "$@"
         ;;

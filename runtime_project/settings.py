@@ -246,6 +246,8 @@ RUNTIME = {
     "workflow_max_concurrent_tasks": env.counts("RUNTIME_WORKFLOW_MAX_CONCURRENT_TASKS"),
     "sweep_seconds": env.seconds("RUNTIME_SWEEP_SECONDS", 0.5),
     "outbox_retry_seconds": env.seconds("RUNTIME_OUTBOX_SWEEP_SECONDS", 5),
+    "poll_claim": env.flag("RUNTIME_POLL_CLAIM"),
+    "poll_seconds": env.seconds("RUNTIME_POLL_SECONDS", 0.2),
     "stream_heartbeat_seconds": env.seconds("RUNTIME_STREAM_HEARTBEAT_SECONDS", 5),
     "checkpoint_every_steps": env.integer("RUNTIME_CHECKPOINT_EVERY_STEPS", 10),
     "checkpoint_max_seconds": env.seconds("RUNTIME_CHECKPOINT_MAX_SECONDS", 60),

@@ -24,6 +24,8 @@ class RuntimeSettings:
     workflow_max_concurrent_tasks: Mapping[str, int]
     sweep_seconds: float
     outbox_retry_seconds: float
+    poll_claim: bool
+    poll_seconds: float
     stream_heartbeat_seconds: float
     checkpoint_every_steps: int
     checkpoint_max_seconds: float

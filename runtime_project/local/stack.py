@@ -12,6 +12,7 @@ from typing import NoReturn, Self
 
 import psycopg
 
+from runtime_project import env
 from runtime_project.bootstrap import step
 from runtime_project.local import state
 from runtime_project.local.commands import CommandRunner
@@ -213,12 +214,10 @@ class LocalStack:
         web = ["-m", "uvicorn", "runtime_project.asgi:application", "--host", self.options.host]
         web += ["--port", str(self.options.port), "--timeout-graceful-shutdown", "5"]
         web += ["--no-server-header", "--lifespan", "off"]
-        worker = ["-m", "celery", "-A", "runtime_project", "worker", "-Q", "slices", "-c", "2"]
-        worker += ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
         kept = {"DATABASE_CONN_MAX_AGE": "600"}
         return [
             program("web", WEB_ROLE, {"DATABASE_POOL": "1"}, *web),
-            *(program(name, WORKER_ROLE, kept, *worker, "-n", f"{name}@%h") for name in WORKERS),
+            *(program(name, WORKER_ROLE, kept, *worker_command(name)) for name in WORKERS),
             program("sweep", WORKER_ROLE, kept, str(state.ROOT / "manage.py"), "sweep"),
         ]
 
@@ -227,6 +226,15 @@ class LocalStack:
         if identity is None:
             raise LocalStackError("this process cannot see itself in /proc")
         return state.RunningStack(identity, self.url, self.summary(), self.environment())
+
+
+def worker_command(name: str) -> list[str]:
+    """Return the arguments of one worker: Celery's, or with RUNTIME_POLL_CLAIM the polling one's."""
+    if env.flag("RUNTIME_POLL_CLAIM"):
+        return [str(state.ROOT / "manage.py"), "work", "--processes", "2"]
+    command = ["-m", "celery", "-A", "runtime_project", "worker", "-Q", "slices", "-c", "2"]
+    command += ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"]
+    return [*command, "-n", f"{name}@%h"]
 
 
 def _paths(folders: Sequence[Path], given: str | None) -> str:

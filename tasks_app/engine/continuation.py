@@ -2,6 +2,8 @@
 
 A message is a hint `(task, reason)`: safe to lose, repeat or reorder (E1). The claim deletes the
 row; until then the sweeper sends again with growing pauses.
+
+Where workers poll (RUNTIME_POLL_CLAIM) the due task itself is the message: nothing is owed or sent.
 """
 
 import logging
@@ -25,6 +27,8 @@ def owe(task_id: UUID, tenant_id: UUID, reason: str) -> None:
 
     Transaction: the caller's. Several changes in a row owe one wake-up.
     """
+    if conf.runtime().poll_claim:
+        return
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -39,6 +43,8 @@ ON CONFLICT (task_id, kind) DO UPDATE SET reason = EXCLUDED.reason, sent_at = NU
 
 def send(task_id: UUID, tenant_id: UUID, reason: str) -> bool:
     """Send the owed message now; the broker being away is no error, the sweeper tries again."""
+    if conf.runtime().poll_claim:
+        return False
     try:
         current_app.send_task(JOB_NAME, args=[str(task_id), reason], queue="slices")
     except (OperationalError, OSError) as error:

@@ -48,12 +48,13 @@ def sweep(*, include_leases: bool = True) -> SweepCounts:
     Args:
         include_leases: False right after an outage, so that live workers renew first (P27).
     """
+    sends = not conf.runtime().poll_claim
     return SweepCounts(
         recovered=recover_lost() if include_leases else 0,
-        woken=owe_due(),
+        woken=owe_due() if sends else 0,
         expired=expire_questions(),
         overdue=fail_overdue(),
-        sent=continuation.send_due(BATCH),
+        sent=continuation.send_due(BATCH) if sends else 0,
     )
 
 

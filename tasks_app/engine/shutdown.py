@@ -10,11 +10,21 @@ import multiprocessing
 _requested = multiprocessing.Value("b", 0, lock=False)
 
 
+# This process alone is to stop; its worker goes on with another one.
+_leaving = False
+
+
+def leave() -> None:
+    """Ask the slice of this process to hand on at its next safe point."""
+    global _leaving
+    _leaving = True
+
+
 def request() -> None:
     """Ask every slice of this worker to hand on at its next safe point."""
     _requested.value = 1
 
 
 def requested() -> bool:
-    """Tell whether the worker is stopping."""
-    return bool(_requested.value)
+    """Tell whether this process or its whole worker is stopping."""
+    return _leaving or bool(_requested.value)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from uuid import UUID
 
+from redis import ConnectionError as RedisConnectionError
 from redis import RedisError
 
 from tasks_app.events import transport
@@ -29,6 +30,8 @@ TENANT_PAUSE_SECONDS = 2.0
 # While Redis is away, say so this often and not for every event.
 COMPLAINT_PAUSE_SECONDS = 60.0
 EXIT_FLUSH_SECONDS = 1.0
+# Where nobody listens nothing is tried for so long: a worker without Redis has better to do.
+AWAY_PAUSE_SECONDS = 0.25
 
 
 class Publisher:
@@ -45,6 +48,7 @@ class Publisher:
         self._flushing = 0
         self._complained_at = -COMPLAINT_PAUSE_SECONDS
         self._lost = 0
+        self._away_until = 0.0
 
     def put(self, event: PushedEvent) -> None:
         """Queue an event; drops the oldest one when full. Never raises, never waits for Redis."""
@@ -135,9 +139,14 @@ class Publisher:
         self._send(tasks_channel(event.tenant_id), TenantHint.TASK, event.tenant_form())
 
     def _send(self, channel: str, event_type: str, form: Mapping[str, object]) -> None:
+        if time.monotonic() < self._away_until:
+            self._lost += 1
+            return
         try:
             transport.send(channel, event_type, form)
         except (RedisError, OSError) as error:
+            if isinstance(error, RedisConnectionError):
+                self._away_until = time.monotonic() + AWAY_PAUSE_SECONDS
             self._complain(error)
         except Exception:  # the thread must outlive any single event
             logger.exception("publisher.event_refused")

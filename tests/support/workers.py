@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 from django.db import connection
 from psycopg.conninfo import make_conninfo
+from typing_extensions import override
 
 from runtime_project.local import processes
 from runtime_project.local.processes import wait_until
@@ -138,6 +139,20 @@ class Worker(ProjectProcess):
         return [pid for pid in processes.group_members(self.pid) if pid != self.pid]
 
 
+class PollingWorker(Worker):
+    """`manage.py work`; it needs RUNTIME_POLL_CLAIM in its environment."""
+
+    def __init__(
+        self, name: str, folder: Path, env: Mapping[str, str], *, concurrency: int = 2
+    ) -> None:
+        command = [str(ROOT / "manage.py"), "work", "--processes", str(concurrency)]
+        ProjectProcess.__init__(self, name, folder, command, env)
+
+    @override
+    def wait_ready(self) -> None:
+        self.wait_record(lambda record: record["event"] == "work.ready", "ready")
+
+
 class Sweeper(ProjectProcess):
     """`manage.py sweep`; it works as soon as it has started."""
 
@@ -173,10 +188,13 @@ class WebProcess(ProjectProcess):
 class Fleet:
     """Workers and a sweeper that share one folder of logs, artifacts and sync points."""
 
-    def __init__(self, folder: Path, *, application: str = "runtime_project") -> None:
+    def __init__(
+        self, folder: Path, *, application: str = "runtime_project", polls: bool = False
+    ) -> None:
         self.folder = folder
         self.env = environment(folder)
         self._application = application
+        self._polls = polls
         self._numbers = itertools.count(1)
         (folder / "sync").mkdir(parents=True, exist_ok=True)
         self.workers: list[Worker] = []
@@ -191,8 +209,16 @@ class Fleet:
     def add_worker(self, *, concurrency: int = 1) -> Worker:
         """Start one more worker with so many children; it is not ready yet."""
         name = f"worker{next(self._numbers)}"
-        worker = Worker(
-            name, self.folder, self.env, application=self._application, concurrency=concurrency
+        worker = (
+            PollingWorker(name, self.folder, self.env)
+            if self._polls
+            else Worker(
+                name,
+                self.folder,
+                self.env,
+                application=self._application,
+                concurrency=concurrency,
+            )
         )
         self.workers.append(worker)
         return worker
