@@ -23,6 +23,7 @@ from tasks_app.domain.errors import (
     InvalidInputError,
     NotAllowedError,
     NotFoundError,
+    UnknownWorkflowError,
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import LEASED, TaskStatus
@@ -118,10 +119,12 @@ def _check_goal_patch(kind: CommandType, task: Task, payload: Mapping[str, Any])
         return
     try:
         _, goal = steering.merged_goal(task, dict(payload))
-        registry.get_definition(task.workflow, task.workflow_version)().check(goal)
+        registry.get_definition(task.workflow)().check(goal)
     except GoalError as error:
         problem = FieldProblem("/payload" + error.pointer, error.code, error.detail)
         raise InvalidInputError(error.detail, [problem]) from error
+    except UnknownWorkflowError:
+        raise
     except InvalidInputError as error:
         # What the goal calls /goal/x, the caller has sent as /payload/x.
         problems = [

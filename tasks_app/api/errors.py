@@ -77,6 +77,7 @@ KINDS: dict[str, Kind] = {
     "idempotency_mismatch": Kind(409, "The key stands for another request"),
     "last_admin": Kind(409, "The last admin stays"),
     "checkpoint_damaged": Kind(409, "The checkpoint cannot be trusted"),
+    "version_hold": Kind(409, "The installed code does not fit the task"),
     "too_many_streams": Kind(429, "Too many open streams"),
     "configuration_error": Kind(500, "The installation is set up wrongly"),
     "internal_error": Kind(500, "Something went wrong"),

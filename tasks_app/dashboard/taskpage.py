@@ -187,6 +187,8 @@ def _waiting_banner(head: Head) -> Banner:
 
 
 def _paused_banner(head: Head) -> Banner:
+    if head.snap.stop_reason == "version_hold":
+        return Banner("violet", "pause", head.snap.status_message)
     pausing = head.snap.status == TaskStatus.PAUSING
     text = _("Pauses at the next safe point.") if pausing else _("Paused.")
     return Banner("violet", "pause", text, _because(head, "pause"))

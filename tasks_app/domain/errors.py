@@ -203,6 +203,12 @@ class StateTooLargeError(ConfigurationError):
     code = "state_too_large"
 
 
+class VersionHoldError(RuntimeFault):
+    """The installed code does not fit what a live task has left to do; it is paused (E80)."""
+
+    code = "version_hold"
+
+
 class EngineSignal(BaseException):
     """Leaves a slice on purpose; workflow code's `except Exception` cannot swallow it."""
 

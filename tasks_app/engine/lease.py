@@ -12,6 +12,8 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,8 +32,10 @@ from django.db import (
 from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
+from tasks_app.domain.states import LEASED
 from tasks_app.engine import queue, queue_sql, sql, transitions
 from tasks_app.events.catalogue import EventType
+from tasks_app.models import Task
 
 logger = logging.getLogger(__name__)
 
@@ -349,6 +353,20 @@ def _is_abandoned(lease: Lease) -> bool:
         logger.warning("lease.not_abandoned", extra={"error": str(error)})
         return False
     return True
+
+
+@contextmanager
+def owned_row(task: ClaimedTask) -> Iterator[Task]:
+    """Open a transaction that holds a task's row under a slice's fence, without a session.
+
+    Locks: the task row. Raises: LeaseLost when a newer fence owns the task.
+    """
+    with transaction.atomic(durable=True):
+        rows = Task.objects.for_tenant(task.tenant_id).select_for_update()
+        row = rows.filter(pk=task.id, fence=task.fence, status__in=LEASED).first()
+        if row is None:
+            raise LeaseLost(task.id, task.fence)
+        yield row
 
 
 def database_now() -> datetime:

@@ -12,23 +12,48 @@ from django.db.models import Case, F, Value, When
 from pydantic import BaseModel, ValidationError
 
 from tasks_app.domain.errors import FieldProblem, InvalidInputError
-from tasks_app.models import Step, Task
+from tasks_app.engine import values
+from tasks_app.models import Step
 from tasks_app.workflows.definition import Workflow
-from tasks_app.workflows.functions import FunctionWorkflow
 from tasks_app.workflows.planning import Plan, PlannedStep, build_plan
+from tasks_app.workflows.values import Finished
 
+DONE = ("succeeded", "skipped")
+# Names of steps that a difference tells of each kind; the counts beside them are exact.
+NAMED = 50
 _WINDOW = 100
 _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class PlanDifference:
-    """What a new plan changes: keys of steps, in plan order."""
+class PlanChange:
+    """A new plan against the stored one, in plan order.
 
-    kept: tuple[str, ...]
-    added: tuple[str, ...]
-    retired: tuple[str, ...]
+    Attributes:
+        kept: stored steps that stand in the new plan, too; moved: where those of them go that get
+            another place or other references.
+        retired: keys of stored steps that do not.
+        first_open_position: where the new plan goes on.
+    """
+
+    plan: Plan
+    kept: list[Step]
+    moved: list[tuple[int, PlannedStep]]
+    added: list[PlannedStep]
+    retired: list[str]
     first_open_position: int
+
+    def difference(self) -> dict[str, Any]:
+        """Return it as JSON data: exact counts, the first names of each kind."""
+        return {
+            "kept": _named([row.key for row in self.kept]),
+            "added": _named([step.key for step in self.added]),
+            "retired": _named(self.retired),
+        }
+
+
+def _named(keys: Sequence[str]) -> dict[str, Any]:
+    return {"count": len(keys), "keys": list(keys[:NAMED])}
 
 
 def parse_goal(definition: type[Workflow[Any, Any]], goal: Mapping[str, Any]) -> BaseModel:
@@ -58,65 +83,101 @@ def store_plan(tenant_id: UUID, task_id: UUID, plan: Plan, plan_version: int = 1
 
 def read_window(tenant_id: UUID, task_id: UUID, position: int) -> list[Step]:
     """Return the next steps of the current plan from a position on, at most a window of them."""
-    rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
+    rows = current(tenant_id, task_id)
     return list(rows.filter(position__gte=position).order_by("position")[:_WINDOW])
 
 
-def replan(
-    *,
+def build(
     tenant_id: UUID,
     task_id: UUID,
+    *,
     definition: type[Workflow[Any, Any]],
     goal: BaseModel,
     approval_policy: Mapping[str, Any],
-    plan_version: int,
-) -> tuple[Plan, PlanDifference]:
-    """Replace the plan; finished steps with the same signature keep their results.
+    is_new: bool = False,
+) -> Plan:
+    """Return the plan that the installed code makes for a task's goal; stores nothing.
+
+    Args:
+        is_new: make it as for a new task, though it has a plan already.
+    """
+    return build_plan(
+        definition,
+        goal,
+        list(approval_policy.get("before", ())),
+        done=None if is_new else read_finished(tenant_id, task_id),
+    )
+
+
+def read_finished(tenant_id: UUID, task_id: UUID) -> Finished:
+    """Return the results of the finished steps of the current plan; each is read when asked for."""
+    rows = current(tenant_id, task_id).filter(status__in=DONE).order_by("position")
+    arguments = values.Arguments(tenant_id, task_id)
+    return Finished(
+        rows.values_list("key", flat=True),
+        lambda key: arguments.value({"ref": key, "path": []}),
+    )
+
+
+def compare(tenant_id: UUID, task_id: UUID, plan: Plan) -> PlanChange:
+    """Return what a new plan would change of the stored one; stores nothing."""
+    rows = current(tenant_id, task_id).defer("result", "error", "options")
+    standing = {row.key: row for row in rows.order_by("position")}
+    kept = {
+        step.key: step
+        for step in plan.steps
+        if step.key in standing and standing[step.key].signature == step.signature
+    }
+    done = {key for key in kept if standing[key].status in DONE}
+    return PlanChange(
+        plan=plan,
+        kept=[standing[key] for key in kept],
+        moved=[
+            (standing[key].pk, step) for key, step in kept.items() if _moves(standing[key], step)
+        ],
+        added=[step for step in plan.steps if step.key not in kept],
+        retired=[key for key in standing if key not in kept],
+        first_open_position=next(
+            (step.position for step in plan.steps if step.key not in done), len(plan.steps)
+        ),
+    )
+
+
+def keep_all(tenant_id: UUID, task_id: UUID, next_position: int) -> PlanChange:
+    """Return the change of a function's plan: what is stored stays, other calls are made anew."""
+    outside_of_loops = current(tenant_id, task_id).filter(scope="").order_by("position")
+    return PlanChange(
+        plan=Plan((), {"v": None}),
+        kept=list(outside_of_loops.defer("result", "error", "options")),
+        moved=[],
+        added=[],
+        retired=[],
+        first_open_position=next_position,
+    )
+
+
+def _moves(row: Step, step: PlannedStep) -> bool:
+    return row.position != step.position or row.arguments != step.arguments
+
+
+def replace(tenant_id: UUID, task_id: UUID, change: PlanChange, plan_version: int) -> None:
+    """Write a new plan; finished steps with the same signature keep their results.
 
     Args:
         plan_version: of the new plan.
 
     Transaction: the caller's, which holds the task row. Locks: the task's step rows.
     """
-    if issubclass(definition, FunctionWorkflow):
-        return _keep_all(tenant_id, task_id)
-    plan = build_plan(definition, goal, list(approval_policy.get("before", ())))
-    rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
-    standing = {row.key: row for row in rows}
-    kept = [step for step in plan.steps if _same(standing.get(step.key), step)]
-    kept_keys = {step.key for step in kept}
-    retired = [key for key in standing if key not in kept_keys]
-    added = [step for step in plan.steps if step.key not in kept_keys]
-    rows.filter(key__in=retired).update(retired_in=plan_version, status=_retired_status())
-    for step in kept:
-        row = standing[step.key]
-        if row.position != step.position or row.arguments != step.arguments:
-            rows.filter(pk=row.pk).update(position=step.position, arguments=step.arguments)
-    _insert(tenant_id, task_id, added, plan_version)
-    difference = PlanDifference(
-        kept=tuple(step.key for step in kept),
-        added=tuple(step.key for step in added),
-        retired=tuple(retired),
-        first_open_position=_first_open(plan, kept_keys, standing),
-    )
-    return plan, difference
+    rows = current(tenant_id, task_id)
+    rows.filter(key__in=change.retired).update(retired_in=plan_version, status=_retired_status())
+    for pk, step in change.moved:
+        rows.filter(pk=pk).update(position=step.position, arguments=step.arguments)
+    _insert(tenant_id, task_id, change.added, plan_version)
 
 
-def _keep_all(tenant_id: UUID, task_id: UUID) -> tuple[Plan, PlanDifference]:
-    """Keep what a function has stored; calls that the new goal changes are made anew."""
-    rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
-    outside_of_loops = rows.filter(scope="").order_by("position").values_list("key", flat=True)
-    position = Task.objects.for_tenant(tenant_id).values_list("next_position", flat=True)
-    return Plan((), {"v": None}), PlanDifference(
-        kept=tuple(outside_of_loops),
-        added=(),
-        retired=(),
-        first_open_position=position.get(pk=task_id),
-    )
-
-
-def _same(row: Step | None, step: PlannedStep) -> bool:
-    return row is not None and row.signature == step.signature
+def current(tenant_id: UUID, task_id: UUID) -> Any:
+    """Return the steps of the current plan."""
+    return Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
 
 
 def _retired_status() -> Any:
@@ -125,13 +186,6 @@ def _retired_status() -> Any:
         When(status__in=("planned", "running", "waiting"), then=Value("superseded")),
         default=F("status"),
     )
-
-
-def _first_open(plan: Plan, kept: set[str], standing: Mapping[str, Step]) -> int:
-    for step in plan.steps:
-        if step.key not in kept or standing[step.key].status not in {"succeeded", "skipped"}:
-            return step.position
-    return len(plan.steps)
 
 
 def _insert(

@@ -222,7 +222,7 @@ def _checked_result(task: Task, effect: EffectRow, result: Any) -> Any:
 
     Raises: InvalidInputError when later steps could not take it; UnknownWorkflowError.
     """
-    definition = registry.get_definition(task.workflow, task.workflow_version)
+    definition = registry.get_definition(task.workflow)
     method = getattr(definition, effect.tool, None)
     if method is None:
         return result

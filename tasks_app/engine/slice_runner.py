@@ -8,7 +8,6 @@ import time
 from collections import deque
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models.functions import Now
 
 from tasks_app.domain.errors import (
@@ -16,9 +15,9 @@ from tasks_app.domain.errors import (
     CorruptCheckpointError,
     LeaseLost,
     RuntimeFault,
-    UnknownWorkflowError,
+    VersionHoldError,
 )
-from tasks_app.domain.states import LEASED, TaskStatus
+from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import (
     checkpoints,
     continuation,
@@ -32,6 +31,8 @@ from tasks_app.engine import (
     steering,
     step_runner,
     transitions,
+    version_changes,
+    versions,
     waits,
 )
 from tasks_app.engine import (
@@ -39,8 +40,7 @@ from tasks_app.engine import (
 )
 from tasks_app.engine.lease import Lease
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
-from tasks_app.models import Slice, Step, Task
-from tasks_app.workflows import registry
+from tasks_app.models import Slice, Step
 from tasks_app.workflows.functions import FunctionWorkflow
 
 logger = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ def run_slice(preferred: UUID | None = None) -> str:
 
 
 def _run(lease: Lease) -> str:
+    session: SliceSession | None = None
     try:
         session = _open(lease)
         if issubclass(session.definition, FunctionWorkflow):
@@ -87,7 +88,9 @@ def _run(lease: Lease) -> str:
             _SliceRunner(session).run()
     except SliceDone as done:
         return done.outcome
-    except (CorruptCheckpointError, ConfigurationError, UnknownWorkflowError) as error:
+    except VersionHoldError as error:
+        return version_changes.hold(lease, error, session)
+    except (CorruptCheckpointError, ConfigurationError) as error:
         return _park(lease, error)
     return "completed"
 
@@ -95,13 +98,15 @@ def _run(lease: Lease) -> str:
 def _open(lease: Lease) -> SliceSession:
     """Load and verify what the slice continues from (mission M12, engine contract 7)."""
     task = lease.task
-    definition = registry.get_definition(task.workflow, task.workflow_version)
+    definition = versions.installed(task)
     document = checkpoints.load_newest(task.tenant_id, task.id, task.checkpoint_seq)
     session = SliceSession(lease, definition)
     if document is not None and document.plan_version == task.plan_version:
         session.next_position = document.next_position
     if lease.recovered:
         recovery_record.write(session, document)
+    if definition.version != task.workflow_version:
+        version_changes.settle(session, document.variables if document else {})
     return session
 
 
@@ -112,23 +117,14 @@ def _park(lease: Lease, error: RuntimeFault) -> str:
     """
     task = lease.task
     logger.error("slice.dead_letter", extra={**_facts(lease), "code": error.code})
-    with transaction.atomic(durable=True):
-        status = (
-            Task.objects.for_tenant(task.tenant_id)
-            .select_for_update()
-            .filter(pk=task.id, fence=task.fence, status__in=LEASED)
-            .values_list("status", flat=True)
-            .first()
-        )
-        if status is None:
-            raise LeaseLost(task.id, task.fence)
+    with leases.owned_row(task) as row:
         Slice.objects.for_tenant(task.tenant_id).filter(pk=lease.slice_id).update(
             ended_at=Now(), outcome="dead_lettered"
         )
         transitions.dead_letter(
             task.id,
             task.tenant_id,
-            TaskStatus(status),
+            TaskStatus(row.status),
             fence=task.fence,
             code=error.code,
             evidence={"message": error.message, **error.fields},
@@ -183,6 +179,7 @@ class _SliceRunner:
 
     def _run_step(self, step: Step) -> None:
         session = self.session
+        versions.require_step(session.definition, step.kind, step.method)
         session.step_began_at = time.monotonic()
         if step.status == "failed":
             self._fail_again(step)

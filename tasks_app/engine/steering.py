@@ -4,11 +4,11 @@ Each command is applied under the lock of the task's row, once, in the order of 
 cursor, the command's outcome and the change itself are one commit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Count, F, Min, Q, Sum
+from django.db.models import Min
 from django.db.models.functions import Now
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
@@ -17,13 +17,12 @@ from ledger_app.services import audit
 from tasks_app.domain.errors import CommandRejectedError, FieldProblem, InvalidInputError
 from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus
 from tasks_app.domain.steering import CommandType, merge_patch
-from tasks_app.engine import approvals, continuation, delivery, plans, transitions, values
+from tasks_app.engine import continuation, delivery, plans, replanning, transitions, values
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.workflows import registry
-from tasks_app.workflows.functions import FunctionWorkflow
 
 
 def apply_pending(session: SliceSession) -> None:
@@ -36,14 +35,22 @@ def apply_pending(session: SliceSession) -> None:
     with session.owned():
         session.commit(checkpoint="steering")
         task = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
-        for command in _pending(task, after=session.task.steering_cursor):
-            _apply(task, command)
-        if task.status not in {TaskStatus.WORKING, TaskStatus.PAUSING}:
+        settle_pending(task)
+        if task.status not in LEASED:
             outcome = task.status
             session.end(outcome)
     if outcome:
         raise SliceDone(outcome)
-    _refresh(session, task)
+    refresh(session, task)
+
+
+def settle_pending(task: Task) -> None:
+    """Apply every command that waits for a task, in order.
+
+    Transaction: the caller's, which holds the task row.
+    """
+    for command in _pending(task):
+        _apply(task, command)
 
 
 def apply_now(task: Task, command: SteeringCommand) -> None:
@@ -57,7 +64,7 @@ def apply_now(task: Task, command: SteeringCommand) -> None:
     if TaskStatus(task.status) in LEASED:
         _apply(task, command)
         return
-    for waiting in _pending(task, after=task.steering_cursor):
+    for waiting in _pending(task):
         _apply(task, waiting)
 
 
@@ -66,7 +73,7 @@ def merged_goal(task: Task, patch: dict[str, Any]) -> tuple[dict[str, Any], Base
 
     Raises: InvalidInputError, UnknownWorkflowError, ConfigurationError.
     """
-    definition = registry.get_definition(task.workflow, task.workflow_version)
+    definition = registry.get_definition(task.workflow)
     goal = merge_patch(task.goal, patch)
     return goal, plans.parse_goal(definition, goal)
 
@@ -97,9 +104,9 @@ def check_answer(step: Step, answer: Any) -> None:
         raise InvalidInputError("The answer does not fit the question.", problems)
 
 
-def _pending(task: Task, *, after: int) -> list[SteeringCommand]:
+def _pending(task: Task) -> list[SteeringCommand]:
     rows = SteeringCommand.objects.for_tenant(task.tenant_id)
-    return list(rows.filter(task_id=task.id, status="pending", seq__gt=after).order_by("seq"))
+    return list(rows.filter(task_id=task.id, status="pending").order_by("seq"))
 
 
 def _apply(task: Task, command: SteeringCommand) -> None:
@@ -131,14 +138,18 @@ def _pause(task: Task, command: SteeringCommand) -> None:
             raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
 
 
+# What a hold has written goes with it.
+_RELEASED = {"stop_reason": "", "error": None}
+
+
 def _resume(task: Task, command: SteeringCommand) -> None:
     if TaskStatus(task.status) is not TaskStatus.PAUSED:
         return
     deadline = _open_deadline(task)
     if deadline is not None:
-        _move(task, command, TaskStatus.INPUT_REQUIRED, due=deadline)
+        _move(task, command, TaskStatus.INPUT_REQUIRED, due=deadline, columns=_RELEASED)
         return
-    _move(task, command, TaskStatus.QUEUED, due=_timer(task) or "now")
+    _move(task, command, TaskStatus.QUEUED, due=_timer(task) or "now", columns=_RELEASED)
     continuation.owe(task.id, task.tenant_id, "resume")
 
 
@@ -159,49 +170,13 @@ def _adjust_goal(task: Task, command: SteeringCommand) -> None:
     if TaskStatus(task.status) is TaskStatus.DEAD_LETTERED:
         raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
     goal, parsed = merged_goal(task, command.payload)
-    version = task.plan_version + 1
-    definition = registry.get_definition(task.workflow, task.workflow_version)
-    plan, difference = plans.replan(
-        tenant_id=task.tenant_id,
-        task_id=task.id,
-        definition=definition,
-        goal=parsed,
-        approval_policy=task.approval_policy,
-        plan_version=version,
-    )
-    current = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
-    kept = current.filter(plan_version__lt=version, kind="approval")
-    # Nobody knows yet what a function will ask under its new goal.
-    asks_anew = bool(difference.added) or issubclass(definition, FunctionWorkflow)
-    kept_ids = [] if asks_anew else list(kept.values_list("id", flat=True))
-    approvals.supersede_open(task.tenant_id, task.id, keep_steps=kept_ids)
-    _reopen_questions(current)
-    done, total = (task.progress_done, None) if task.progress_total is None else _work(task)
-    task.goal, task.plan_version, task.plan_result = goal, version, plan.result
-    task.next_position = difference.first_open_position
-    task.progress_done, task.progress_total = done, total
-    task.save(
-        update_fields=[
-            "goal",
-            "plan_version",
-            "plan_result",
-            "next_position",
-            "progress_done",
-            "progress_total",
-        ]
-    )
-    audit.append(
-        stream=f"task:{task.id}",
-        tenant_id=task.tenant_id,
+    replanning.replace_plan(
+        task,
+        replanning.change_for(task, parsed),
+        goal=goal,
+        cause="adjust_goal",
         actor=f"user:{command.requested_by_id}",
-        action="plan.replaced",
-        target=f"task:{task.id}",
-        details={
-            "plan_version": version,
-            "kept": len(difference.kept),
-            "added": list(difference.added)[:50],
-            "retired": list(difference.retired)[:50],
-        },
+        command_id=command.command_id,
     )
     if TaskStatus(task.status) is TaskStatus.INPUT_REQUIRED:
         _move(task, command, TaskStatus.QUEUED, due="now")
@@ -236,7 +211,14 @@ _APPLY: dict[CommandType, Callable[[Task, SteeringCommand], None]] = {
 }
 
 
-def _move(task: Task, command: SteeringCommand, target: TaskStatus, *, due: Any = None) -> None:
+def _move(
+    task: Task,
+    command: SteeringCommand,
+    target: TaskStatus,
+    *,
+    due: Any = None,
+    columns: Mapping[str, object] | None = None,
+) -> None:
     moved = transitions.move(
         task.id,
         task.tenant_id,
@@ -245,6 +227,7 @@ def _move(task: Task, command: SteeringCommand, target: TaskStatus, *, due: Any 
         actor=f"user:{command.requested_by_id}",
         reason=command.reason,
         due=due,
+        columns=columns,
     )
     task.status, task.state_version = target, moved.state_version
 
@@ -324,31 +307,12 @@ def _timer(task: Task) -> Any:
     return waiting.wake_at
 
 
-def _reopen_questions(current: Any) -> None:
-    """A question that the new plan keeps is asked again when the plan reaches it."""
-    current.filter(kind__in=("question", "approval"), status="waiting").update(
-        status="planned", wake_at=None
-    )
-
-
-def _work(task: Task) -> tuple[int, int]:
-    """Return finished and known units of the current plan."""
-    rows = Step.objects.for_tenant(task.tenant_id).filter(task_id=task.id, retired_in=None)
-    counts = rows.aggregate(
-        total=Count("id"),
-        done=Count("id", filter=Q(status__in=("succeeded", "skipped"))),
-        items=Sum(F("next_item"), default=0, filter=Q(kind="map", status="succeeded")),
-        maps=Count("id", filter=Q(kind="map", status="succeeded")),
-    )
-    extra = max(0, counts["items"] - counts["maps"])
-    return counts["done"] + extra, counts["total"] + extra
-
-
-def _refresh(session: SliceSession, task: Task) -> None:
+def refresh(session: SliceSession, task: Task) -> None:
     """Take over what the commands changed."""
     task.refresh_from_db(from_queryset=Task.objects.for_tenant(task.tenant_id))
     known = session.task
     known.goal, known.status = task.goal, task.status
+    known.workflow_version = task.workflow_version
     known.state_version, known.plan_version = task.state_version, task.plan_version
     known.plan_result, known.steering_cursor = task.plan_result, task.steering_cursor
     known.progress_done, known.progress_total = task.progress_done, task.progress_total

@@ -4,6 +4,7 @@ from tasks_app.models.access import AgentIdentity, ApiKey, Membership, Tenant
 from tasks_app.models.artifact import Artifact
 from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step, StepRange
 from tasks_app.models.journal import Event
+from tasks_app.models.plan import PlanVersion
 from tasks_app.models.repair import Repair
 from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
 from tasks_app.models.task import Task, Thread
@@ -19,6 +20,7 @@ __all__ = [
     "Event",
     "Membership",
     "Outbox",
+    "PlanVersion",
     "Repair",
     "Slice",
     "SteeringCommand",

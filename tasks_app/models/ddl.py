@@ -36,11 +36,12 @@ REPAIR_KEYS = (
     ("tasks_app_repair", "task_id", "tasks_app_task"),
     ("tasks_app_repair", "forked_task_id", "tasks_app_task"),
 )
-COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS)
+PLAN_KEYS = (("tasks_app_planversion", "task_id", "tasks_app_task"),)
+COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS, *PLAN_KEYS)
 
 # Rows that may be added but never changed or removed, by anyone.
 FIRST_APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
-APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair")
+APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair", "tasks_app_planversion")
 
 
 def composite_key_sql(

@@ -309,6 +309,8 @@ def _message(
         return _("Completed without %(acts)s: not approved.") % {"acts": acts}
     if status is TaskStatus.DEAD_LETTERED:
         return _("Held for an operator: %(reason)s") % {"reason": _reason(row)}
+    if status is TaskStatus.PAUSED and row.stop_reason == "version_hold":
+        return _("Paused, the installed code does not fit: %(reason)s") % {"reason": _reason(row)}
     if status is TaskStatus.FAILED:
         return _("Failed: %(reason)s") % {"reason": _reason(row)}
     return words[status]

@@ -18,6 +18,7 @@ from tasks_app.workflows.functions import (
     Turn,
     durable_function,
 )
+from tasks_app.workflows.migrating import MigrationBuilder, OldPlan, migrates
 from tasks_app.workflows.planning import PlanBuilder, StepRef
 from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.values import (
@@ -50,7 +51,9 @@ __all__ = [
     "ItemList",
     "MapItem",
     "MapResults",
+    "MigrationBuilder",
     "NotApprovedError",
+    "OldPlan",
     "PlanBuilder",
     "Retry",
     "Scope",
@@ -61,6 +64,7 @@ __all__ = [
     "Workflow",
     "durable_function",
     "effect",
+    "migrates",
     "step",
     "workflow",
 ]

@@ -5,7 +5,7 @@ imports the other.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -165,6 +165,8 @@ class Workflow(Generic[GoalT, ResultT]):
     checkpoint: ClassVar[CheckpointPolicy] = CheckpointPolicy()
     budget: ClassVar[Budget] = Budget()
     approve_before: ClassVar[tuple[str, ...]] = ()
+    # Older or newer versions whose tasks may go on under this code with the plan they have.
+    compatible_with: ClassVar[tuple[int, ...]] = ()
 
     def check(self, goal: GoalT) -> None:
         """Refuse a goal that cannot be worked on, before anything is stored.
@@ -176,6 +178,16 @@ class Workflow(Generic[GoalT, ResultT]):
     def plan(self, goal: GoalT, p: Any) -> Any:
         """Build the plan: pure data, run once for each plan version, never on resume."""
         raise ConfigurationError(f"{type(self).__name__} has no plan")
+
+    def replan(self, goal: GoalT, done: Mapping[str, Any], p: Any) -> Any:
+        """Build the plan for a changed goal; by default as for a new task.
+
+        Finished steps that the new plan has with the same signature keep their results.
+
+        Args:
+            done: results of the finished steps of the present plan by key, read when asked for.
+        """
+        return self.plan(goal, p)
 
     @classmethod
     def goal_type(cls) -> type[BaseModel]:

@@ -225,6 +225,7 @@ def durable_function(
     checkpoint: CheckpointPolicy | None = None,
     approve_before: tuple[str, ...] = (),
     check: Callable[[Any], None] | None = None,
+    compatible_with: tuple[int, ...] = (),
 ) -> Callable[[Callable[[Any, Any], Any]], type[FunctionWorkflow]]:
     """Register `function(ctx, goal)` as a workflow; goal and result are read from its annotations.
 
@@ -234,6 +235,8 @@ def durable_function(
         acts: what it does outside, for people.
         approve_before: names of its effects that always need an approval.
         check: refuses goals as `Workflow.check` does.
+        compatible_with: other versions whose live tasks may go on under this code; without it
+            they are held.
 
     Raises:
         ConfigurationError: the declaration breaks a rule (E12); the project does not start.
@@ -255,6 +258,7 @@ def durable_function(
             "budget": budget or Budget(),
             "checkpoint": checkpoint or CheckpointPolicy(),
             "approve_before": approve_before,
+            "compatible_with": compatible_with,
         }
         function_checks.check(function)
         definition = cast(

@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -52,6 +52,11 @@ class PlannedStep:
     arguments: dict[str, Any]
     options: dict[str, Any]
     signature: str
+
+    def references(self) -> set[str]:
+        """Return the keys of the steps whose results this one takes or hangs on."""
+        named = {self.options["approval"]} if self.options.get("approval") else set[str]()
+        return named | set(_references([self.arguments, self.options]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,6 @@ class PlanBuilder:
         if len(self._steps) >= MAX_PLAN_STEPS:
             raise ConfigurationError(f"a plan holds at most {MAX_PLAN_STEPS} steps; use map")
         key = self._free_key(name)
-        self._uses[name] += 1
         options = dict(options or {})
         if self.conditions:
             options["when"] = list(self.conditions)
@@ -199,21 +203,32 @@ class PlanBuilder:
             "args": [self._encode(argument) for argument in args],
             "kwargs": {key: self._encode(argument) for key, argument in kwargs.items()},
         }
-        self._steps[key] = PlannedStep(
-            key=key,
-            position=len(self._steps),
-            kind=kind,
-            method=name,
-            arguments=arguments,
-            options=options,
-            signature=self._signature(kind, name, arguments, options),
+        self._take(
+            PlannedStep(
+                key=key,
+                position=len(self._steps),
+                kind=kind,
+                method=name,
+                arguments=arguments,
+                options=options,
+                signature=self._signature(kind, name, arguments, options),
+            )
         )
         return StepRef(key)
+
+    def _take(self, step: PlannedStep) -> None:
+        if step.key in self._steps:
+            raise ConfigurationError(f"the plan has a step {step.key} already")
+        self._steps[step.key] = step
+        self._uses[step.method] += 1
 
     def _free_key(self, name: str) -> str:
         if name not in self._steps:
             return name
-        return f"{name}.{self._uses[name] + 1}"
+        number = self._uses[name] + 1
+        while f"{name}.{number}" in self._steps:
+            number += 1
+        return f"{name}.{number}"
 
     def _expect(self, key: str, kind: str) -> None:
         if key not in self._steps or self._steps[key].kind != kind:
@@ -273,17 +288,47 @@ def question_options(prompt: str, schema: dict[str, Any], deadline: timedelta) -
     return {"prompt": prompt, "schema": schema, "deadline_seconds": deadline.total_seconds()}
 
 
-def build_plan(definition: type[Workflow[Any, Any]], goal: BaseModel, before: list[str]) -> Plan:
-    """Run the author's `plan` for a validated goal.
+def build_plan(
+    definition: type[Workflow[Any, Any]],
+    goal: BaseModel,
+    before: list[str],
+    done: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Run the author's `plan` for a validated goal, or `replan` when there is a plan already.
 
     Args:
         definition: the workflow.
         goal: an instance of its goal model.
         before: names of effects that this task wants approved, besides the workflow's own.
+        done: results of the finished steps of the present plan; None for a new task.
     """
-    gated = frozenset(before) | frozenset(definition.approve_before)
-    builder = PlanBuilder(definition.workflow_name, gated)
-    return builder.build(definition().plan(goal, builder))
+    builder = PlanBuilder(definition.workflow_name, gated_effects(definition, before))
+    workflow = definition()
+    if done is None:
+        return builder.build(workflow.plan(goal, builder))
+    return builder.build(workflow.replan(goal, done, builder))
+
+
+def gated_effects(definition: type[Workflow[Any, Any]], before: list[str]) -> frozenset[str]:
+    """Return the names of the effects that get an approval of their own."""
+    return frozenset(before) | frozenset(definition.approve_before)
+
+
+def _references(value: Any) -> Iterator[str]:
+    """Yield the steps that encoded arguments and options name; literals name none."""
+    match value:
+        case {"ref": str(key), "path": list()}:
+            yield key
+        case {"v": _}:
+            return
+        case dict():
+            for inner in value.values():
+                yield from _references(inner)
+        case list():
+            for inner in value:
+                yield from _references(inner)
+        case _:
+            return
 
 
 def _definition(method: Callable[..., Any], kind: str) -> StepDefinition:

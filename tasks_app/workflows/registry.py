@@ -1,4 +1,4 @@
-"""Name and version → definition. Filled by `durable.py` modules when the project starts."""
+"""Name → definition. Filled by `durable.py` modules when the project starts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +17,19 @@ _known: dict[str, type[Workflow[Any, Any]]] = {}
 
 
 def workflow(
-    *, name: str, version: int, title: str = "", description: str = "", acts: tuple[str, ...] = ()
+    *,
+    name: str,
+    version: int,
+    title: str = "",
+    description: str = "",
+    acts: tuple[str, ...] = (),
+    compatible_with: tuple[int, ...] = (),
 ) -> Callable[[type[Workflow[Any, Any]]], type[Workflow[Any, Any]]]:
     """Register a class as a workflow.
+
+    Args:
+        compatible_with: other versions whose live tasks may go on under this code with the plan
+            they have, whatever this version would plan; see docs/how-to/deploy-a-new-version.md.
 
     Raises:
         ConfigurationError: the declaration breaks a rule (E12); the project does not start.
@@ -31,6 +41,7 @@ def workflow(
         definition.title = title or name
         definition.description = description
         definition.acts = acts
+        definition.compatible_with = compatible_with
         add(definition)
         return definition
 
@@ -44,6 +55,8 @@ def add(definition: type[Workflow[Any, Any]]) -> None:
     if known is not None and known.__qualname__ != definition.__qualname__:
         raise ConfigurationError(f"two workflows are called {name}")
     definition.goal_type()
+    if definition.version in definition.compatible_with:
+        raise ConfigurationError(f"{name}: compatible_with names other versions than its own")
     for step in definition.declared_steps():
         if step.name in _HOOKS:
             raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
@@ -67,20 +80,21 @@ def _check_effect(definition: type[Workflow[Any, Any]], act: StepDefinition) -> 
         raise ConfigurationError(f"{name}: only an opaque effect is declared unattended")
 
 
-def get_definition(name: str, version: int | None = None) -> type[Workflow[Any, Any]]:
+def find_definition(name: str) -> type[Workflow[Any, Any]] | None:
+    """Return the definition that is installed and enabled here, in whatever version."""
+    definition = _known.get(name)
+    return definition if definition is not None and _enabled(name) else None
+
+
+def get_definition(name: str) -> type[Workflow[Any, Any]]:
     """Return the definition.
 
     Raises:
         UnknownWorkflowError: not registered, or not enabled here.
-        ConfigurationError: registered with another version than the task was admitted with.
     """
-    definition = _known.get(name)
-    if definition is None or not _enabled(name):
+    definition = find_definition(name)
+    if definition is None:
         raise UnknownWorkflowError(f"There is no workflow called {name}.", workflow=name)
-    if version is not None and definition.version != version:
-        raise ConfigurationError(
-            f"workflow {name} is installed as version {definition.version}, not {version}"
-        )
     return definition
 
 

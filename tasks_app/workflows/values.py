@@ -1,12 +1,13 @@
 """Values that travel between steps, and the errors an author raises."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import override
 
 T = TypeVar("T")
 
@@ -88,6 +89,32 @@ class MapResults(ABC, Generic[T]):
     @abstractmethod
     def __iter__(self) -> Iterator[MapItem[T]]:
         """Yield every item once, in order, without holding more than one range in memory."""
+
+
+class Finished(Mapping[str, Any]):
+    """Results of a plan's finished steps by key, in plan order; each is read when it is asked for."""
+
+    def __init__(self, keys: Iterable[str], load: Callable[[str], Any]) -> None:
+        self._keys = dict.fromkeys(keys)
+        self._load = load
+
+    @override
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return self._load(key)
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._keys)
 
 
 class ItemError(Exception):

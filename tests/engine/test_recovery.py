@@ -195,14 +195,6 @@ def test_checkpoints_cannot_be_changed_by_sql(engine: Engine, half_done: UUID) -
         cursor.execute("UPDATE tasks_app_checkpoint SET sha256 = 'x'")
 
 
-def test_workflow_with_another_version_is_held(engine: Engine, half_done: UUID) -> None:
-    """A task whose workflow changed its version is not run by other code."""
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE tasks_app_task SET workflow_version = 7")
-    assert engine.run(half_done) == "dead_lettered"
-    assert engine.task(half_done).error["code"] == "configuration_error"
-
-
 def test_lost_message_is_sent_again(engine: Engine) -> None:
     """E1: a message that was lost with the broker is sent again by the sweeper."""
     task_id = engine.submit({"op": "say"})
@@ -256,14 +248,6 @@ def test_error_of_our_own_gives_the_task_back_at_once(
     assert recovery.recover_lost() == 1
     monkeypatch.undo()
     assert engine.drive(half_done).status == "completed"
-
-
-def test_workflow_that_is_not_installed_is_held(engine: Engine, half_done: UUID) -> None:
-    """A worker without the workflow's code parks the task with the reason."""
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE tasks_app_task SET workflow = 'elsewhere'")
-    assert engine.run(half_done) == "dead_lettered"
-    assert engine.task(half_done).error["code"] == "unknown_workflow"
 
 
 def test_stopping_worker_hands_on_in_the_middle_of_a_map(
