@@ -255,6 +255,7 @@ RUNTIME = {
     "input_roots": env.paths("RUNTIME_INPUT_ROOTS"),
     "publish_roots": env.paths("RUNTIME_PUBLISH_ROOTS"),
     "publish_hosts": env.words("RUNTIME_PUBLISH_HOSTS"),
+    "max_child_depth": env.integer("RUNTIME_MAX_CHILD_DEPTH", 5),
     "step_secrets": env.words("RUNTIME_STEP_SECRETS"),
     "test_assistant": env.flag("RUNTIME_TEST_ASSISTANT"),
     "public_schema": env.flag("RUNTIME_PUBLIC_SCHEMA"),

@@ -37,6 +37,7 @@ class RuntimeSettings:
     public_schema: bool
     key_environment: str
     step_secrets: tuple[str, ...]
+    max_child_depth: int
 
 
 # The newest settings as they were read: asked for at every step, changed only by tests.

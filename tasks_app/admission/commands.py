@@ -10,9 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models.functions import Now
 
-from ledger_app.services import audit
 from tasks_app import syncpoints
 from tasks_app.admission import idempotency
 from tasks_app.admission.versions import require_version
@@ -26,11 +24,10 @@ from tasks_app.domain.errors import (
     UnknownWorkflowError,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.states import LEASED, TaskStatus
+from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import REASON_MAX, CommandType, check_payload
 from tasks_app.domain.steering import rejection as rejection_of
-from tasks_app.engine import steering, transitions
-from tasks_app.events.catalogue import EventType
+from tasks_app.engine import command_intake, steering
 from tasks_app.models import SteeringCommand, Task
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
@@ -93,7 +90,9 @@ def submit_command(
             return replay
         _check_acceptable(task, kind, expected_version, payload)
         command = _store(principal, task, kind, command_id, payload, fingerprint, reason, source)
-        _accept(principal, task, command, request_id)
+        command_intake.accept(
+            task, command, actor=principal.actor, via=principal.via, request_id=request_id
+        )
     syncpoints.reach("cancel.after_request", task_id)
     return _outcome(command, task, replayed=False)
 
@@ -177,71 +176,16 @@ def _store(
     source: str,
 ) -> SteeringCommand:
     assert principal.user_id is not None  # noqa: S101 - submit_command lets only people through
-    task.command_seq += 1
-    Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(command_seq=task.command_seq)
-    return SteeringCommand.objects.create(
-        tenant_id=task.tenant_id,
-        task_id=task.id,
+    return command_intake.store(
+        task,
         command_id=command_id,
-        seq=task.command_seq,
-        type=kind.value,
-        payload=dict(payload),
+        kind=kind,
+        payload=payload,
         payload_sha256=fingerprint,
-        expected_version=task.state_version,
-        reason=reason.strip(),
+        reason=reason,
         requested_by_id=principal.user_id,
         source=source,
-        old_version=task.state_version,
     )
-
-
-def _accept(
-    principal: Principal, task: Task, command: SteeringCommand, request_id: str | None
-) -> None:
-    if TaskStatus(task.status) in LEASED and command.type != CommandType.SET_PRIORITY:
-        _leave_pending(principal, task, command)
-    else:
-        steering.apply_now(task, command)
-        command.refresh_from_db(from_queryset=SteeringCommand.objects.for_tenant(task.tenant_id))
-    audit.append(
-        stream=f"task:{task.id}",
-        tenant_id=task.tenant_id,
-        actor=principal.actor,
-        action="command.accepted",
-        target=f"command:{command.command_id}",
-        via=principal.via,
-        old_version=command.old_version,
-        new_version=task.state_version,
-        request_id=request_id,
-        details={"type": command.type, "reason": command.reason},
-    )
-
-
-def _leave_pending(principal: Principal, task: Task, command: SteeringCommand) -> None:
-    """Tell the worker, who applies the command at its next safe point."""
-    if command.type == CommandType.CANCEL:
-        Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk, cancel_requested_at=None).update(
-            cancel_requested_at=Now()
-        )
-    if command.type == CommandType.PAUSE and task.status == TaskStatus.WORKING:
-        moved = transitions.move(
-            task.id,
-            task.tenant_id,
-            TaskStatus.WORKING,
-            TaskStatus.PAUSING,
-            actor=principal.actor,
-            reason=command.reason,
-        )
-        task.status = TaskStatus.PAUSING
-    else:
-        moved = transitions.append_event(
-            task.id,
-            task.tenant_id,
-            EventType.LOG,
-            {"message": f"{command.type} accepted; it takes effect at the next safe point"},
-            bump=1,
-        )
-    task.state_version = moved.state_version
 
 
 def _outcome(command: SteeringCommand, task: Task, *, replayed: bool) -> Submitted:

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 
 from django.db import IntegrityError, transaction
 
-from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.admission import idempotency
 from tasks_app.domain.errors import (
@@ -19,7 +18,7 @@ from tasks_app.domain.errors import (
     NotFoundError,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.engine import continuation, plans
+from tasks_app.engine import intake, plans
 from tasks_app.engine.lease import database_now
 from tasks_app.models import AgentIdentity, Task, Thread
 from tasks_app.models.task import SOURCES
@@ -109,9 +108,6 @@ def admit_task(
                 workflow_version=definition.version,
                 title=(title or definition.title)[:TITLE_MAX],
                 goal=parsed.model_dump(mode="json", exclude_unset=True),
-                plan_result=plan.result,
-                # A function's steps are known when they are reached.
-                progress_total=len(plan.steps) or None,
                 initiator_id=principal.user_id,
                 api_key_id=principal.api_key_id,
                 source=source,
@@ -122,26 +118,8 @@ def admit_task(
                 **_agent(principal),
                 **_times(),
             )
-            task.save(force_insert=True)
-            plans.store_plan(principal.tenant_id, task.id, plan)
-            continuation.owe(task.id, principal.tenant_id, "admitted")
-            audit.append(
-                stream=f"task:{task.id}",
-                tenant_id=principal.tenant_id,
-                actor=(ordered_by or principal).actor,
-                action="task.admitted",
-                target=f"task:{task.id}",
-                via=principal.via,
-                new_version=1,
-                request_id=request_id,
-                details={
-                    "workflow": f"{workflow}@{definition.version}",
-                    "goal_sha256": idempotency.fingerprint_of({"goal": task.goal}),
-                    "steps": len(plan.steps),
-                    "source": source,
-                    "forked_from": None if forked_from is None else str(forked_from),
-                },
-            )
+            actor = (ordered_by or principal).actor
+            intake.store_task(task, plan, actor=actor, via=principal.via, request_id=request_id)
     except IntegrityError:
         # Another request with the same key was faster.
         replayed = _find_replay(principal, key, fingerprint)

@@ -179,30 +179,6 @@ class ConfigurationError(RuntimeFault):
     code = "configuration_error"
 
 
-class SecretUnavailableError(ConfigurationError):
-    """A step asked for a secret that the installation does not allow or does not have."""
-
-    code = "secret_unavailable"
-
-
-class NotRepeatableError(ConfigurationError):
-    """A function that was called again took another way than what is stored of it."""
-
-    code = "not_repeatable"
-
-
-class ScopeFullError(ConfigurationError):
-    """A function or one turn of a loop made more calls than are kept for it (E10)."""
-
-    code = "scope_full"
-
-
-class StateTooLargeError(ConfigurationError):
-    """What a function carries from turn to turn is larger than it may be."""
-
-    code = "state_too_large"
-
-
 class VersionHoldError(RuntimeFault):
     """The installed code does not fit what a live task has left to do; it is paused (E80)."""
 

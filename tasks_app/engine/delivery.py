@@ -9,7 +9,7 @@ from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import continuation, transitions
+from tasks_app.engine import children, continuation, transitions
 from tasks_app.engine.session import SliceSession
 from tasks_app.models import Approval, Artifact, SteeringCommand, Step
 from tasks_app.tools import artifact_store
@@ -45,7 +45,7 @@ def complete_task(session: SliceSession, result: Any) -> None:
         receipt_id = put_receipt(task.tenant_id, task.id, "completed")
         syncpoints.reach("finish.before_terminal", task.id, task.fence)
         session.end("completed")
-        transitions.finish(
+        moved = transitions.finish(
             task.id,
             task.tenant_id,
             TaskStatus.WORKING,
@@ -54,6 +54,7 @@ def complete_task(session: SliceSession, result: Any) -> None:
             receipt_id=receipt_id,
             result=result,
         )
+        children.on_end(task.tenant_id, task.id, TaskStatus.COMPLETED, moved.parent_id)
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
 
 
@@ -114,7 +115,7 @@ def close(
     ).update(status="skipped")
     continuation.forget(task_id, tenant_id)
     receipt_id = put_receipt(tenant_id, task_id, target.value)
-    transitions.finish(
+    moved = transitions.finish(
         task_id,
         tenant_id,
         source,
@@ -126,6 +127,7 @@ def close(
         stop_reason=stop_reason,
         reason=reason,
     )
+    children.on_end(tenant_id, task_id, target, moved.parent_id)
 
 
 def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:

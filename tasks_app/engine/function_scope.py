@@ -17,15 +17,15 @@ from uuid import UUID
 from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import cleaned, digest_of
-from tasks_app.domain.errors import ConfigurationError, NotRepeatableError, ScopeFullError
-from tasks_app.engine import effect_runner, safe_point, step_runner, values, waits
+from tasks_app.domain.errors import ConfigurationError
+from tasks_app.engine import child_runner, effect_runner, safe_point, step_runner, values, waits
 from tasks_app.engine.session import BoundStep
 from tasks_app.engine.step_context import RunningStep
 from tasks_app.models import Step
 from tasks_app.workflows import ApprovalOutcome, ArtifactRef
 from tasks_app.workflows.definition import Retry, StepContext, StepDefinition
 from tasks_app.workflows.functions import Ask, declared
-from tasks_app.workflows.planning import approval_options, question_options
+from tasks_app.workflows.planning import approval_options, child_options, question_options
 from tasks_app.workflows.values import NotApprovedError, StepFailedError
 
 if TYPE_CHECKING:
@@ -39,6 +39,18 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _DONE = frozenset({"succeeded", "skipped"})
 _DEFAULT_ASK = Ask(deadline=timedelta(hours=4))
 _NOW = StepDefinition("now", "step", "Look at the clock", Retry(), timeout_seconds=60, pure=True)
+
+
+class NotRepeatableError(ConfigurationError):
+    """A function that was called again took another way than what is stored of it."""
+
+    code = "not_repeatable"
+
+
+class ScopeFullError(ConfigurationError):
+    """A function or one turn of a loop made more calls than are kept for it (E10)."""
+
+    code = "scope_full"
 
 
 class Scope:
@@ -118,11 +130,11 @@ class Scope:
             row = self._reach(name, "effect", act.name, (args, kwargs), options)
             if row.status not in _DONE:
                 self._act(row, asked, BoundStep(act, function))
-            if row.status == "skipped":
+            if row.status == "skipped" and row.error is None:
                 raise NotApprovedError(
                     row.key, {"code": "not_approved", "message": f"{act.name} was not approved."}
                 )
-            return values.result_of(function, self._value(row))
+            return self._result(row, function)
 
     def approval(
         self,
@@ -153,6 +165,22 @@ class Scope:
             options = {"seconds": duration.total_seconds()}
             row = self._reach(name, "sleep", "sleep", ((), {}), options)
             self._await(row, waits.run_sleep)
+
+    def child(
+        self,
+        name: str,
+        workflow: Any,
+        goal: Any,
+        *,
+        wait: bool = True,
+        budget_share: float | None = None,
+    ) -> Any:
+        with self._entered():
+            options = child_options(workflow, wait, budget_share, "fail")
+            row = self._reach(name, "child", workflow.workflow_name, ((goal,), {}), options)
+            self._await(row, child_runner.run_child)
+            value = self._value(row)
+            return values.typed(workflow.result_type(), value) if wait else UUID(value)
 
     def loop(self, name: str, *, limit: int) -> "Loop":
         with self._entered():
@@ -214,7 +242,7 @@ class Scope:
             self.impure |= not step.pure
             self.run.session.bound_steps[row.key] = BoundStep(step, function)
             step_runner.run_step(self.run.session, row)
-        return values.result_of(function, self._value(row))
+        return self._result(row, function)
 
     def _act(self, row: Step, asked: Step | None, bound: BoundStep) -> None:
         """Do the act of an effect, after its approval if it needs one."""
@@ -356,6 +384,12 @@ class Scope:
     def forget(self, row: Step) -> None:
         """Drop a row that was retired."""
         self.rows.pop(row.key, None)
+
+    def _result(self, row: Step, function: Callable[..., Any]) -> Any:
+        """Return a call's result; None when it asked to be left out after its last try."""
+        if row.status == "skipped":
+            return None
+        return values.result_of(function, self._value(row))
 
     def _value(self, row: Step) -> Any:
         session = self.run.session

@@ -11,12 +11,18 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from ledger_app.domain.canonical import canonical_bytes, cleaned
-from tasks_app.domain.errors import ConfigurationError, StateTooLargeError
+from tasks_app.domain.errors import ConfigurationError
 from tasks_app.engine import values
 
 T = TypeVar("T")
 
 LIMIT_BYTES = 262_144
+
+
+class StateTooLargeError(ConfigurationError):
+    """What a function carries from turn to turn is larger than it may be."""
+
+    code = "state_too_large"
 
 
 class States:

@@ -18,7 +18,7 @@ from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import continuation, delivery, queue, queue_sql, sql, transitions
+from tasks_app.engine import children, continuation, delivery, queue, queue_sql, sql, transitions
 from tasks_app.models import Approval, Slice, Task
 
 logger = logging.getLogger(__name__)
@@ -35,11 +35,14 @@ class SweepCounts:
     expired: int = 0
     overdue: int = 0
     sent: int = 0
+    parents: int = 0
+    orphans: int = 0
 
     @property
     def total(self) -> int:
         """Return the number of rows that the pass moved."""
-        return self.recovered + self.woken + self.expired + self.overdue + self.sent
+        told = self.parents + self.orphans
+        return self.recovered + self.woken + self.expired + self.overdue + self.sent + told
 
 
 def sweep(*, include_leases: bool = True) -> SweepCounts:
@@ -53,6 +56,8 @@ def sweep(*, include_leases: bool = True) -> SweepCounts:
         recovered=recover_lost() if include_leases else 0,
         woken=owe_due() if sends else 0,
         expired=expire_questions(),
+        parents=children.wake_forgotten(),
+        orphans=children.cancel_orphans(),
         overdue=fail_overdue(),
         sent=continuation.send_due(BATCH) if sends else 0,
     )

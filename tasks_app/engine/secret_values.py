@@ -6,10 +6,16 @@ What was given out in this process is blotted out of journal lines and diagnosti
 import os
 
 from tasks_app import conf
-from tasks_app.domain.errors import SecretUnavailableError
+from tasks_app.domain.errors import ConfigurationError
 
 _MIN_SCRUBBED = 4
 _given: set[str] = set()
+
+
+class SecretUnavailableError(ConfigurationError):
+    """A step asked for a secret that the installation does not allow or does not have."""
+
+    code = "secret_unavailable"
 
 
 def get_secret(name: str) -> str:

@@ -141,6 +141,7 @@ class SliceSession:
     ) -> None:
         """Hold a step's outcome for the next commit."""
         step.status = status
+        step.error = None if error is None else dict(error)
         self._touch()
         outcome = {
             "id": step.id,

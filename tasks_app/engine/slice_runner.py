@@ -20,6 +20,7 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import (
     checkpoints,
+    child_runner,
     continuation,
     delivery,
     effect_runner,
@@ -201,6 +202,8 @@ class _SliceRunner:
                 waits.run_question(session, step)
             case "sleep":
                 waits.run_sleep(session, step)
+            case "child":
+                child_runner.run_child(session, step)
             case _:
                 raise ConfigurationError(f"unknown kind of step {step.kind}")
 

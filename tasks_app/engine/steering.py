@@ -24,6 +24,16 @@ from tasks_app.events.catalogue import EventType
 from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.workflows import registry
 
+# The door of commands that the engine gives itself, on behalf of whoever started the task.
+SYSTEM_SOURCE = "system"
+
+
+def actor_of(command: SteeringCommand) -> str:
+    """Return who gave a command, as the audit names it."""
+    if command.source == SYSTEM_SOURCE:
+        return transitions.ENGINE
+    return f"user:{command.requested_by_id}"
+
 
 def apply_pending(session: SliceSession) -> None:
     """Apply what waits for the slice's task, in order; the safe point of a running task.
@@ -159,8 +169,8 @@ def _cancel(task: Task, command: SteeringCommand) -> None:
         task.id,
         TaskStatus(task.status),
         TaskStatus.CANCELLED,
-        actor=f"user:{command.requested_by_id}",
-        stop_reason="user_cancelled",
+        actor=actor_of(command),
+        stop_reason="parent_ended" if command.source == SYSTEM_SOURCE else "user_cancelled",
         reason=command.reason,
     )
     task.status = TaskStatus.CANCELLED
@@ -175,11 +185,15 @@ def _adjust_goal(task: Task, command: SteeringCommand) -> None:
         replanning.change_for(task, parsed),
         goal=goal,
         cause="adjust_goal",
-        actor=f"user:{command.requested_by_id}",
+        actor=actor_of(command),
         command_id=command.command_id,
     )
     if TaskStatus(task.status) is TaskStatus.INPUT_REQUIRED:
         _move(task, command, TaskStatus.QUEUED, due="now")
+        continuation.owe(task.id, task.tenant_id, "adjust_goal")
+    elif TaskStatus(task.status) is TaskStatus.QUEUED:
+        # It may wait for a child or a time that the new plan does not want.
+        Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(next_wake_at=Now())
         continuation.owe(task.id, task.tenant_id, "adjust_goal")
 
 
@@ -224,7 +238,7 @@ def _move(
         task.tenant_id,
         TaskStatus(task.status),
         target,
-        actor=f"user:{command.requested_by_id}",
+        actor=actor_of(command),
         reason=command.reason,
         due=due,
         columns=columns,
@@ -257,7 +271,7 @@ def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None
     audit.append(
         stream=f"task:{task.id}",
         tenant_id=task.tenant_id,
-        actor=f"user:{command.requested_by_id}",
+        actor=actor_of(command),
         action="command.rejected" if rejected else "command.applied",
         target=f"command:{command.command_id}",
         outcome=rejected or "ok",

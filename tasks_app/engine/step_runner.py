@@ -291,6 +291,7 @@ def describe(error: Exception) -> dict[str, Any]:
     """Return an error as redacted facts: class, message, the newest lines of its trace."""
     trace = traceback.format_exception(error)[-_TRACE_LINES:]
     facts = {
+        **getattr(error, "evidence", {}),
         "type": type(error).__name__,
         "code": getattr(error, "code", "") or type(error).__name__,
         "message": secret_values.scrub(str(error))[:_MESSAGE_MAX],

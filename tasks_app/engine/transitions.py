@@ -31,6 +31,7 @@ class Moved:
 
     state_version: int
     event_seq: int
+    parent_id: UUID | None = None
 
 
 def hand_on(
@@ -49,6 +50,24 @@ def hand_on(
         fence=fence,
         reason=reason,
         due=wake_at or "now",
+    )
+
+
+def await_child(task_id: UUID, tenant_id: UUID, *, fence: int, child_id: UUID) -> Moved:
+    """Give a working task back to the queue until a child of it has ended.
+
+    No time and no message makes it due; the child's end does, or the sweeper that sees it.
+
+    Transaction: the caller's. Raises: LeaseLost.
+    """
+    return move(
+        task_id,
+        tenant_id,
+        TaskStatus.WORKING,
+        TaskStatus.QUEUED,
+        fence=fence,
+        reason=f"waits for the child {child_id}",
+        due=None,
     )
 
 
@@ -184,20 +203,20 @@ WITH moved AS (
     UPDATE tasks_app_task t SET {", ".join(sets)}, updated_at = clock_timestamp()
     WHERE t.id = %s AND t.tenant_id = %s AND t.status = %s{guard}
     RETURNING t.id, t.tenant_id, t.state_version, t.event_seq, t.progress_done, t.progress_total,
-        t.phase
+        t.phase, t.parent_id
 ), events AS (
     INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
     SELECT moved.tenant_id, moved.id, moved.event_seq - %s + e.number, e.value ->> 'type',
         e.value -> 'data', clock_timestamp()
     FROM moved, jsonb_array_elements(%s) WITH ORDINALITY AS e(value, number)
 )
-SELECT state_version, event_seq, progress_done, progress_total, phase FROM moved""",
+SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id FROM moved""",
             parameters,
         )
         row = cursor.fetchone()
     if row is None:
         raise LeaseLost(task_id, fence or 0)
-    version, seq, done, total, phase = row
+    version, seq, done, total, phase, parent_id = row
     audit.append(
         stream=f"task:{task_id}",
         tenant_id=tenant_id,
@@ -219,7 +238,7 @@ SELECT state_version, event_seq, progress_done, progress_total, phase FROM moved
             phase,
             version,
         )
-    return Moved(version, seq)
+    return Moved(version, seq, parent_id)
 
 
 def append_event(

@@ -37,7 +37,26 @@ REPAIR_KEYS = (
     ("tasks_app_repair", "forked_task_id", "tasks_app_task"),
 )
 PLAN_KEYS = (("tasks_app_planversion", "task_id", "tasks_app_task"),)
-COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS, *PLAN_KEYS)
+CHILD_KEYS = (
+    ("tasks_app_task", "parent_id", "tasks_app_task"),
+    ("tasks_app_task", "parent_step_id", "tasks_app_step"),
+)
+COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS, *PLAN_KEYS, *CHILD_KEYS)
+
+# Facts of admission that no later statement may name (S9); the first ones are of 0002.
+FIRST_ADMISSION_FACTS = (
+    "tenant_id",
+    "initiator_id",
+    "agent_id",
+    "agent_version",
+    "api_key_id",
+    "source",
+    "tool_grants",
+    "policy_version",
+    "idempotency_key",
+    "created_at",
+)
+ADMISSION_FACTS = (*FIRST_ADMISSION_FACTS, "parent_id", "parent_step_id")
 
 # Rows that may be added but never changed or removed, by anyone.
 FIRST_APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
@@ -92,11 +111,7 @@ BEGIN
   RAISE EXCEPTION '% on % is refused: its rows are final', TG_OP, TG_TABLE_NAME
     USING ERRCODE = 'check_violation';
 END $$;
-CREATE TRIGGER task_admission_final
-  BEFORE UPDATE OF tenant_id, initiator_id, agent_id, agent_version, api_key_id, source,
-    tool_grants, policy_version, idempotency_key, created_at ON tasks_app_task
-  FOR EACH ROW EXECUTE FUNCTION tasks_app_refuse_change();
-""",
+{admission_trigger_sql(FIRST_ADMISSION_FACTS)}""",
         """
 DROP TRIGGER task_admission_final ON tasks_app_task;
 DROP TRIGGER task_guard ON tasks_app_task;
@@ -104,6 +119,15 @@ DROP FUNCTION tasks_app_guard_task();
 DROP FUNCTION tasks_app_refuse_change();
 """,
     )
+
+
+def admission_trigger_sql(facts: Sequence[str]) -> str:
+    """Return SQL of the trigger that refuses every statement that would change these columns."""
+    return f"""
+CREATE OR REPLACE TRIGGER task_admission_final
+  BEFORE UPDATE OF {", ".join(facts)} ON tasks_app_task
+  FOR EACH ROW EXECUTE FUNCTION tasks_app_refuse_change();
+"""
 
 
 def append_only_sql(tables: Sequence[str] = FIRST_APPEND_ONLY) -> tuple[str, str]:

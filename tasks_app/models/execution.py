@@ -112,6 +112,12 @@ class Step(TaskRow):
                 condition=Q(scope__isnull=False, retired_in__isnull=True),
                 name="step_scope_idx",
             ),
+            # engine.children: steps that wait for a child.
+            models.Index(
+                F("task"),
+                condition=Q(kind="child", status="waiting", retired_in__isnull=True),
+                name="step_child_waiting_idx",
+            ),
         ]
 
 

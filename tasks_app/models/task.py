@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 from typing_extensions import override
 
-from tasks_app.domain.states import TaskStatus
+from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models.access import AgentIdentity, ApiKey, Tenant
 from tasks_app.models.scoped import scoped_manager
 
@@ -118,6 +118,23 @@ class Task(models.Model):
     idempotency_key = models.CharField(max_length=255, null=True)  # noqa: DJ001
     idempotency_fingerprint = models.CharField(max_length=64, default="", blank=True)
     deadline_at = models.DateTimeField(null=True)
+    # The task and the step of it that started this one: one child for each step.
+    parent = models.ForeignKey(
+        "self",
+        models.PROTECT,
+        null=True,
+        related_name="children",
+        db_constraint=False,
+        db_index=False,
+    )
+    parent_step = models.ForeignKey(
+        "tasks_app.Step",
+        models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
     # The held task that this one replaces.
     forked_from = models.ForeignKey(
         "self", models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
@@ -156,6 +173,17 @@ class Task(models.Model):
                 condition=Q(idempotency_key__isnull=False),
                 name="task_idempotency_uniq",
             ),
+            # engine.children: a child by its step, and the children of a task.
+            models.UniqueConstraint(
+                fields=["parent", "parent_step"],
+                condition=Q(parent__isnull=False),
+                name="task_parent_step_uniq",
+            ),
+            models.CheckConstraint(
+                condition=Q(parent__isnull=True, parent_step__isnull=True)
+                | Q(parent__isnull=False, parent_step__isnull=False, source="child"),
+                name="task_child_complete",
+            ),
         ]
         # No index and no index predicate may mention lease_expires_at, progress or cursors:
         # that would end heap-only updates of the hottest row (stack 2.2).
@@ -189,6 +217,12 @@ class Task(models.Model):
                 F("id"),
                 condition=Q(status__in=[TaskStatus.WORKING, TaskStatus.PAUSING]),
                 name="task_leased_idx",
+            ),
+            # engine.children: children that still run, to end them with their parent.
+            models.Index(
+                F("parent"),
+                condition=Q(parent__isnull=False) & ~Q(status__in=sorted(TERMINAL)),
+                name="task_live_child_idx",
             ),
             # queries.tasks: a tenant's newest tasks, by keyset.
             models.Index(F("tenant"), F("created_at").desc(), F("id").desc(), name="task_list_idx"),

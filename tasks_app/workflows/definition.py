@@ -199,6 +199,15 @@ class Workflow(Generic[GoalT, ResultT]):
         raise ConfigurationError(f"{cls.__name__} must name its goal: Workflow[Goal, Result]")
 
     @classmethod
+    def result_type(cls) -> Any:
+        """Return the type of the result, read from the class's type arguments; Any if unnamed."""
+        for base in getattr(cls, "__orig_bases__", ()):
+            arguments = get_args(base)
+            if len(arguments) == 2:
+                return arguments[1]
+        return Any
+
+    @classmethod
     def declared_steps(cls) -> list[StepDefinition]:
         """Return what the decorators declare, in order of name."""
         found = (getattr(getattr(cls, name, None), STEP_ATTRIBUTE, None) for name in dir(cls))

@@ -132,6 +132,24 @@ class Scope(Protocol):
     def sleep(self, duration: timedelta, name: str = "sleep") -> None:
         """Wait by the database's clock; no process is held meanwhile."""
 
+    def child(
+        self,
+        name: str,
+        workflow: type[Workflow[Any, Any]],
+        goal: Any,
+        *,
+        wait: bool = True,
+        budget_share: float | None = None,
+    ) -> Any:
+        """Start a task of its own, once, and return its result, or its id without waiting.
+
+        Args:
+            wait: no process is held meanwhile.
+            budget_share: how much of this task's budget the child may spend, above 0 to 1.
+
+        Raises: StepFailedError when the child fails or is cancelled; its facts name the child.
+        """
+
     def loop(self, name: str, *, limit: int) -> "Loop":
         """Return turns to iterate over, at most so many; finished ones are never run again."""
 
@@ -203,6 +221,11 @@ class FunctionWorkflow(Workflow[Any, Any]):
     @classmethod
     def goal_type(cls) -> type[BaseModel]:
         return cls.goal_model
+
+    @override
+    @classmethod
+    def result_type(cls) -> Any:
+        return typing.get_type_hints(cls.function)["return"]
 
     @override
     @classmethod

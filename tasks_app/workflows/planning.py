@@ -181,6 +181,32 @@ class PlanBuilder:
         """Plan a wait by the database's clock; no process is held meanwhile."""
         return self._add("sleep", "sleep", (), {}, {"seconds": duration.total_seconds()})
 
+    def child(
+        self,
+        workflow: type[Workflow[Any, Any]],
+        goal: Any,
+        *,
+        name: str = "",
+        wait: bool = True,
+        budget_share: float | None = None,
+        on_failure: str = "fail",
+    ) -> StepRef:
+        """Plan a task of its own, started once; its result is the step's.
+
+        Args:
+            workflow: what the child runs.
+            goal: its goal: a model, a reference, or a dict whose values may be references.
+            name: the step's name; default the workflow's.
+            wait: False goes on at once with the child's id as the result.
+            budget_share: how much of this task's budget the child may spend, above 0 to 1.
+            on_failure: of a child that fails or is cancelled: "fail" the task or "skip" the step.
+        """
+        options = child_options(workflow, wait, budget_share, on_failure)
+        fields = goal if isinstance(goal, dict) else {}
+        return self._add(
+            "child", name or workflow.workflow_name, () if fields else (goal,), fields, options
+        )
+
     def build(self, result: Any) -> Plan:
         """Return the plan; `result` is what `plan()` returned."""
         return Plan(steps=tuple(self._steps.values()), result=self._encode(result))
@@ -281,6 +307,26 @@ def approval_options(
         "quorum": quorum,
         "on_timeout": on_timeout,
     }
+
+
+def child_options(
+    workflow: Any, wait: bool, budget_share: float | None, on_failure: str
+) -> dict[str, Any]:
+    """Return what a step stores that starts a child.
+
+    Raises:
+        ConfigurationError: no workflow, or a value that is not allowed.
+    """
+    if not (isinstance(workflow, type) and issubclass(workflow, Workflow)):
+        raise ConfigurationError(f"{workflow} is no workflow")
+    if budget_share is not None and not 0 < budget_share <= 1:
+        raise ConfigurationError("budget_share must be above 0 and at most 1")
+    if on_failure not in {"fail", "skip"}:
+        raise ConfigurationError("on_failure of a child must be fail or skip")
+    options: dict[str, Any] = {"workflow": workflow.workflow_name, "wait": wait}
+    if budget_share is not None:
+        options["budget_share"] = budget_share
+    return {**options, "on_failure": on_failure}
 
 
 def question_options(prompt: str, schema: dict[str, Any], deadline: timedelta) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_edge_trigger_knows_exactly_the_edges_of_the_table() -> None:
 # then put the new digest here.
 MIGRATED = {
     "composite_key_sql": "28043455a5188db1",
-    "edge_trigger_sql": "7c48d9ed3414e416",
+    "edge_trigger_sql": "d1b169cc24315982",
     "append_only_sql": "f36e70cf3f710fdd",
     "storage_sql": "6b77d3c1a1865c8c",
 }
