@@ -13,6 +13,7 @@ from tasks_app.queries.checkpoints import list_newest_checkpoints
 from tasks_app.queries.commands import list_newest_commands
 from tasks_app.queries.effects import list_all_effects
 from tasks_app.queries.events import list_newest_events
+from tasks_app.queries.relatives import Relative, list_relatives
 from tasks_app.queries.steps import list_plan
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, duration, event_text, media, pill, size
@@ -31,6 +32,11 @@ def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
         panels.append(_effects_panel(principal, task_id))
     if principal.can("artifacts:read"):
         panels.append(_artifacts_panel(principal, task_id))
+    parent, children = list_relatives(principal, task_id)
+    if parent is not None:
+        panels.append(_family_panel(_("Parent task"), (parent,)))
+    if children:
+        panels.append(_family_panel(_("Child tasks"), children))
     return [*panels, _events_panel(principal, task_id), _audit_panel(principal, task_id)]
 
 
@@ -102,6 +108,17 @@ def _checkpoints_panel(principal: Principal, task_id: UUID) -> Panel:
                 size(row.size_bytes),
                 ago(row.created_at),
             )
+            for row in rows
+        ],
+    )
+
+
+def _family_panel(title: str, rows: tuple[Relative, ...]) -> Panel:
+    return Panel(
+        title,
+        (_("Step"), _("Task"), _("State")),
+        [
+            (row.step_key, link("tasks_app_task", row.task_id, row.title), pill("task", row.status))
             for row in rows
         ],
     )

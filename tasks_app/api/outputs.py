@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 from uuid import UUID
 
 from django.urls import reverse
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, computed_field
 from typing_extensions import override
 
 from ledger_app.domain.redaction import redact
@@ -121,6 +121,22 @@ class TaskCreated(Addressed):
     stream_url: str
 
 
+class RelativeOut(Output):
+    """A task that started this one or was started by it; `step_key` is the starting step's."""
+
+    task_id: UUID
+    title: str
+    workflow: str
+    status: str
+    step_key: str
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def status_url(self) -> str:
+        """Return the address of its own state."""
+        return reverse("runtime:task", args=[self.task_id])
+
+
 class TaskOut(Addressed):
     """The authoritative state of a task. `progress` is 0 to 1, null while the total is unknown."""
 
@@ -149,6 +165,8 @@ class TaskOut(Addressed):
     pending_commands: int
     hold: HoldOut | None
     forked_from: UUID | None
+    parent: RelativeOut | None
+    children: list[RelativeOut]
     error: Any
     result: Any
     stop_reason: str

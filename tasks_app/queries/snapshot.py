@@ -30,6 +30,7 @@ from tasks_app.domain.states import OUTSIDE, TaskStatus, progress_of
 from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.queries.holds import Hold, find_hold
 from tasks_app.queries.people import Person, person
+from tasks_app.queries.relatives import Relative, children_of_each, parent_of_each, relatives
 from tasks_app.queries.rows import row_of
 
 WAITING = "waiting"
@@ -113,6 +114,8 @@ class TaskSnapshot:
     pending_commands: int
     hold: Hold | None
     forked_from: UUID | None
+    parent: Relative | None
+    children: tuple[Relative, ...]
     error: Mapping[str, Any] | None
     result: Any
     stop_reason: str
@@ -196,6 +199,8 @@ def _rows(principal: Principal) -> QuerySet[Task]:
         open_approvals=ArraySubquery(approval[:1]),
         refused_approvals=ArraySubquery(refused[:20]),
         open_questions=ArraySubquery(question[:1]),
+        parents=parent_of_each(principal),
+        started_tasks=children_of_each(principal),
         pending_commands=Coalesce(Subquery(pending), 0),
         lease_left=ExpressionWrapper(
             F("lease_expires_at") - Func(function="clock_timestamp"),
@@ -229,6 +234,8 @@ def _snapshot(principal: Principal, row: Any) -> TaskSnapshot:
         open_question=_question(row.open_questions),
         hold=find_hold(principal, row, _reason(row)),
         forked_from=row.forked_from_id,
+        parent=next(iter(relatives(row.parents)), None),
+        children=relatives(row.started_tasks),
         initiator=person(row.initiator),
     )
 
@@ -311,6 +318,8 @@ def _message(
         return _("Held for an operator: %(reason)s") % {"reason": _reason(row)}
     if status is TaskStatus.PAUSED and row.stop_reason == "version_hold":
         return _("Paused, the installed code does not fit: %(reason)s") % {"reason": _reason(row)}
+    if status is TaskStatus.QUEUED and row.next_wake_at is None:
+        return _("Waiting for a child task.")
     if status is TaskStatus.FAILED:
         return _("Failed: %(reason)s") % {"reason": _reason(row)}
     return words[status]

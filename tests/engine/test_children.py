@@ -5,13 +5,17 @@ from uuid import UUID
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test import Client
+from django.urls import reverse
 from pydantic import BaseModel
 from pytest_django import Settings
 from typing_extensions import override
 
 from tasks_app.admission import tasks
+from tasks_app.api.outputs import TaskOut
 from tasks_app.engine import children, recovery
 from tasks_app.models import SteeringCommand, Step, Task
+from tasks_app.queries.snapshot import get_snapshot
 from tasks_app.workflows import (
     FunctionContext,
     Retry,
@@ -22,6 +26,7 @@ from tasks_app.workflows import (
     registry,
     step,
 )
+from tests import factories
 from tests.support.engine import Engine
 
 
@@ -292,3 +297,23 @@ def test_goal_that_does_not_fit_fails_the_step(engine: Engine) -> None:
     assert (task.status, task.error["code"]) == ("failed", "child_goal_invalid")
     assert "/goal/n" in task.error["message"]
     assert not Task.objects.for_tenant(engine.tenant.id).filter(parent_id=task.id).exists()
+
+
+def test_snapshot_and_pages_show_parent_and_children(engine: Engine, client: Client) -> None:
+    """Who started whom, with state and address, at every door that shows a task."""
+    task_id, child = wait_for_child(engine, text="abc")
+    parent_seen = get_snapshot(engine.operator, task_id)
+    child_seen = get_snapshot(engine.operator, child.id)
+    assert parent_seen.status_message == "Waiting for a child task."
+    assert [(row.task_id, row.status, row.step_key) for row in parent_seen.children] == [
+        (child.id, "queued", "double")
+    ]
+    assert (parent_seen.parent, child_seen.children) == (None, ())
+    assert child_seen.parent is not None
+    assert (child_seen.parent.task_id, child_seen.parent.step_key) == (task_id, "double")
+    out = TaskOut.of(child_seen).model_dump(mode="json", by_alias=True)
+    assert out["parent"]["statusUrl"] == f"/runtime/tasks/{task_id}"
+    client.force_login(factories.make_member(engine.tenant, "operator"))
+    for shown, other in ((task_id, child.id), (child.id, task_id)):
+        page = client.get(reverse("dashboard:task", args=[shown])).content.decode()
+        assert reverse("dashboard:task", args=[other]) in page
