@@ -259,6 +259,33 @@ def order_again(
     raise _edge_error(_stored(tenant_id=tenant_id, key=key, fence=fence), EffectState.BEGUN)
 
 
+def compensate(
+    *, tenant_id: UUID, task_id: UUID, key: str, fence: int, by_key: str, actor: str = ENGINE
+) -> EffectRow:
+    """Record that an act that has happened was undone by another one, the effect `by_key`.
+
+    Doing so twice changes nothing.
+
+    Transaction: the one that settles the other act. Locks: the effect, then the audit stream.
+    Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
+    """
+    moved = _settle(
+        EffectState.COMPENSATED,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        details={"by": by_key, "fence": fence},
+    )
+    if moved is not None:
+        return moved
+    stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
+    if stored.state == EffectState.COMPENSATED:
+        return stored
+    raise _edge_error(stored, EffectState.COMPENSATED)
+
+
 def doubt_open(
     *, tenant_id: UUID, task_id: UUID, reason: str, actor: str = ENGINE
 ) -> list[EffectRow]:

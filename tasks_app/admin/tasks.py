@@ -279,9 +279,10 @@ def _task_acts(principal: Principal, task: Task) -> list[PanelAct]:
             acts.append(act("pause", _("Pause task")))
         if task.status == TaskStatus.INPUT_REQUIRED:
             acts.append(act("provide_input", _("Send answer"), input_="answer"))
-        acts.append(act("adjust_goal", _("Change goal"), input_="patch"))
+        if not task.closing_as:
+            acts.append(act("adjust_goal", _("Change goal"), input_="patch"))
         acts.append(act("set_priority", _("Set priority"), input_="priority"))
-    if task.cancel_requested_at is None:
+    if task.cancel_requested_at is None and not task.closing_as:
         acts.append(act("cancel", _("Cancel task"), need="tasks:cancel", danger=True))
     return acts
 

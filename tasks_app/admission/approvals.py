@@ -33,7 +33,8 @@ from tasks_app.policy.capabilities import require
 DECISIONS = ("approve", "deny")
 
 # Commands by which a person shapes what an act will be.
-_SHAPING = (CommandType.ADJUST_GOAL, CommandType.PROVIDE_INPUT)
+# Cancelling shapes the acts that undo what was done.
+_SHAPING = (CommandType.ADJUST_GOAL, CommandType.PROVIDE_INPUT, CommandType.CANCEL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,12 @@ def _check_acceptable(
     question = None
     if kind is CommandType.PROVIDE_INPUT:
         question = steering.open_question(task.tenant_id, task.id)
-    code = rejection_of(kind, TaskStatus(task.status), question_open=question is not None)
+    code = rejection_of(
+        kind,
+        TaskStatus(task.status),
+        question_open=question is not None,
+        closing=bool(task.closing_as),
+    )
     if code:
         raise CommandRejectedError(code, _REJECTIONS[code])
     if question is not None:
@@ -161,6 +166,7 @@ def _check_acceptable(
 
 _REJECTIONS = {
     "no_open_question": "No question of this task waits for an answer.",
+    "task_closing": "The task is ending already: what it did is being undone.",
     "task_dead_lettered": "The task is held: repair it or cancel it.",
 }
 

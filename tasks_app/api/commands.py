@@ -48,6 +48,7 @@ class CommandListView(TaskObjectView):
             "version_required",
             "version_conflict",
             "task_terminal",
+            "task_closing",
             "task_dead_lettered",
             "no_open_question",
             "schema_mismatch",

@@ -59,6 +59,7 @@ KINDS: dict[str, Kind] = {
     "version_required": Kind(428, "expectedVersion is missing"),
     "version_conflict": Kind(409, "The task has moved on"),
     "task_terminal": Kind(409, "The task has ended"),
+    "task_closing": Kind(409, "The task is ending already"),
     "task_dead_lettered": Kind(409, "The task is held for an operator"),
     "task_not_held": Kind(409, "The task is not held"),
     "effect_in_doubt": Kind(409, "An act has to be settled first"),

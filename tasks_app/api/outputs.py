@@ -160,6 +160,7 @@ class TaskOut(Addressed):
     lease: LeaseOut | None
     recoveries: int
     cancel_requested: bool
+    closing_as: str
     open_approval: OpenApprovalOut | None
     open_question: OpenQuestionOut | None
     pending_commands: int

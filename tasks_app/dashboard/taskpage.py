@@ -220,9 +220,10 @@ def _possible(head: Head) -> list[tuple[str, str, str, str]]:
             acts.append(("resume", _("Resume task"), "play", steer))
         else:
             acts.append(("pause", _("Pause task"), "pause", steer))
-        acts.append(("adjust_goal", _("Change goal…"), "flag", steer))
+        if not snap.closing_as:
+            acts.append(("adjust_goal", _("Change goal…"), "flag", steer))
         acts.append(("set_priority", _("Priority…"), "clock", steer))
-    if not snap.cancel_requested:
+    if not snap.cancel_requested and not snap.closing_as:
         acts.append(("cancel", _("Cancel task…"), "stop", "tasks:cancel"))
     return acts
 

@@ -72,11 +72,13 @@ def check_goal_patch(patch: Mapping[str, Any]) -> None:
             raise NotAllowedError(_FORBIDDEN_GOAL_KEYS[name.lower()])
 
 
-def rejection(type_: CommandType, status: TaskStatus, *, question_open: bool) -> str:
+def rejection(type_: CommandType, status: TaskStatus, *, question_open: bool, closing: bool) -> str:
     """Return the code why a command cannot apply to a task in this status; empty: it can (E74)."""
     match type_:
         case CommandType.PROVIDE_INPUT if not question_open:
             return "no_open_question"
+        case CommandType.ADJUST_GOAL | CommandType.CANCEL if closing:
+            return "task_closing"
         case CommandType.ADJUST_GOAL if status == TaskStatus.DEAD_LETTERED:
             return "task_dead_lettered"
         case CommandType.PAUSE | CommandType.RESUME if status == TaskStatus.DEAD_LETTERED:

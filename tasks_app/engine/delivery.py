@@ -1,17 +1,17 @@
 """The end of a task: artifacts checked against their digests, receipt, terminal status, one commit."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from ledger_app.queries import iterate_effect_summaries
 from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
-from tasks_app.domain.errors import CorruptCheckpointError
+from tasks_app.domain.errors import CorruptCheckpointError, EngineSignal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import children, continuation, transitions
-from tasks_app.engine.session import SliceSession
-from tasks_app.models import Approval, Artifact, SteeringCommand, Step
+from tasks_app.engine import children, compensation, continuation, transitions
+from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
+from tasks_app.models import Approval, Artifact, SteeringCommand, Step, Task
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import MapResults
 
@@ -58,19 +58,75 @@ def complete_task(session: SliceSession, result: Any) -> None:
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
 
 
-def fail_task(session: SliceSession, error: Mapping[str, object], *, stop_reason: str) -> None:
-    """Fail a task that a slice works on. Transaction: the caller's. Raises: LeaseLost."""
+def fail_task(
+    session: SliceSession, error: Mapping[str, object], *, stop_reason: str
+) -> EngineSignal:
+    """Fail a task that a slice works on, once what it did is undone.
+
+    Returns what the caller raises after its transaction: the slice is done, or it goes on with the
+    compensations.
+
+    Transaction: the caller's, which owns the task; last in it. Raises: LeaseLost.
+    """
+    rows = Task.objects.for_tenant(session.task.tenant_id)
+    task = rows.get(pk=session.task.id)
+    if end_task(
+        task, TaskStatus.FAILED, fence=session.task.fence, error=error, stop_reason=stop_reason
+    ):
+        session.end("failed")
+        return SliceDone("failed")
+    task.refresh_from_db(from_queryset=rows)
+    session.take_over(task)
+    return SafePointNeeded()
+
+
+def end_task(
+    task: Task,
+    target: TaskStatus,
+    *,
+    fence: int | None = None,
+    actor: str = transitions.ENGINE,
+    error: Mapping[str, object] | None = None,
+    stop_reason: str = "",
+    reason: str = "",
+) -> bool:
+    """End a task without success, or begin to undo what it did; tell whether it has ended.
+
+    `task` is brought up to date.
+
+    Transaction: the caller's, which holds the task row or its fence.
+    """
+    words = {"actor": actor, "error": error, "stop_reason": stop_reason, "reason": reason}
+    if compensation.begin(task, target, **words):  # type: ignore[arg-type]
+        return False
+    close(task.tenant_id, task.id, TaskStatus(task.status), target, fence=fence, **words)  # type: ignore[arg-type]
+    task.status = target
+    return True
+
+
+def finish_closing(session: SliceSession) -> NoReturn:
+    """End a task whose acts are undone, as it was to end.
+
+    Transaction: its own. Raises: SliceDone; SafePointNeeded, LeaseLost.
+    """
     task = session.task
-    session.end("failed")
-    close(
-        task.tenant_id,
-        task.id,
-        TaskStatus(task.status),
-        TaskStatus.FAILED,
-        fence=task.fence,
-        error=error,
-        stop_reason=stop_reason,
-    )
+    target = TaskStatus(task.closing_as)
+    syncpoints.reach("finish.before_receipt", task.id, task.fence)
+    with session.owned(undisturbed=True):
+        session.commit(checkpoint="end")
+        session.end(target.value)
+        words = Task.objects.for_tenant(task.tenant_id).values_list("closing", flat=True)
+        close(
+            task.tenant_id,
+            task.id,
+            TaskStatus.WORKING,
+            target,
+            fence=task.fence,
+            **words.get(pk=task.id),
+        )
+        syncpoints.reach("finish.before_terminal", task.id, task.fence)
+    syncpoints.reach("finish.after_terminal", task.id, task.fence)
+    raise SliceDone(target.value)
 
 
 def dead_letter_task(session: SliceSession, step: Step, code: str, message: str) -> None:

@@ -12,8 +12,9 @@ from ledger_app.domain.errors import EffectInDoubtError, EffectKeyReusedError
 from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
-from tasks_app.engine import approvals, delivery, step_runner, values
-from tasks_app.engine.session import SliceDone, SliceSession
+from tasks_app.domain.errors import EngineSignal
+from tasks_app.engine import approvals, compensation, delivery, step_runner, values
+from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
 from tasks_app.workflows import EffectNotDoneError, Found
@@ -49,7 +50,9 @@ def run_effect(session: SliceSession, step: Step) -> None:
     if row.state in DONE:
         # It happened before a crash that came between the act and its result.
         step_runner.succeed(session, step, row.response)
-        session.commit(checkpoint="effect")
+        with session.owned():
+            _settle_compensated(session, step)
+            session.commit(checkpoint="effect")
         return
     task = session.task
     syncpoints.reach("effect.after_begin", task.id, task.fence)
@@ -104,8 +107,25 @@ def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
         # The ledger first: the checkpoint tells the states that it finds there (E21).
         effects.succeed(**_entry(session, step), response=value)
         _note(session, step, EffectState.SUCCEEDED)
+        _settle_compensated(session, step)
         session.commit(checkpoint="effect")
     syncpoints.reach("effect.after", session.task.id, session.task.fence)
+
+
+def _settle_compensated(session: SliceSession, step: Step) -> None:
+    """Let the ledger tell of the act that a compensation has undone. Transaction: the caller's."""
+    key = compensation.compensated_key(step)
+    if key is None:
+        return
+    task = session.task
+    effects.compensate(
+        tenant_id=task.tenant_id,
+        task_id=task.id,
+        key=key,
+        fence=task.fence,
+        by_key=effect_key(step),
+    )
+    session.references.note_effect(key, EffectState.COMPENSATED.value)
 
 
 def _approval_of(session: SliceSession, step: Step) -> dict[str, Any] | None:
@@ -222,16 +242,25 @@ def _target(arguments: dict[str, Any]) -> str:
 
 
 def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError) -> NoReturn:
-    """The other side certainly did not do it: the effect and the task fail."""
+    """The other side certainly did not do it: the effect fails, and the task with it.
+
+    An act that cannot be undone holds the task for a person, who may have it tried again.
+    """
     facts = {"code": error.code, "message": error.message}
-    session.hold_result(step, "failed", error=facts)
+    undoes = compensation.compensated_key(step) is not None
+    if undoes:
+        step.attempts = 0
+    session.hold_result(step, "planned" if undoes else "failed", error=facts, finished=not undoes)
+    ending: BaseException = SliceDone("dead_lettered")
     with session.owned():
         effects.fail(**_entry(session, step), error=facts)
         _note(session, step, EffectState.FAILED)
-        session.commit(checkpoint="effect")
-        if not session.raises_failures:
-            delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="effect_failed")
-    step_runner.raise_failed(session, step, facts)
+        if undoes:
+            delivery.dead_letter_task(session, step, "compensation_failed", error.message)
+        else:
+            session.commit(checkpoint="effect")
+            ending = step_runner.fail_for_good(session, step, facts, "effect_failed")
+    raise ending
 
 
 def _unclear(
@@ -257,15 +286,25 @@ def _unclear(
 def _doubt(
     session: SliceSession, step: Step, facts: dict[str, Any], *, tried: bool = False
 ) -> NoReturn:
-    """Put the act in doubt and the task before a person, who alone can settle it (E60)."""
+    """Put the act in doubt and the task before a person, who alone can settle it (E60).
+
+    A command that waits comes first: a person who cancels knows what he wants.
+
+    Raises: SliceDone or SafePointNeeded.
+    """
     session.hold_result(step, "running", error=facts, finished=False)
+    ending: EngineSignal = SliceDone("dead_lettered")
     with session.owned():
         effects.mark_in_doubt(**_entry(session, step), error=facts)
         _note(session, step, EffectState.IN_DOUBT)
         if tried:
             step_runner.add_attempt(session, step, facts)
-        delivery.dead_letter_task(session, step, EffectInDoubtError.code, facts["message"])
-    raise SliceDone("dead_lettered")
+        if session.command_waits:
+            session.commit(checkpoint="effect")
+            ending = SafePointNeeded()
+        else:
+            delivery.dead_letter_task(session, step, EffectInDoubtError.code, facts["message"])
+    raise ending
 
 
 def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> NoReturn:

@@ -16,7 +16,7 @@ from tasks_app.engine import delivery, plans, steering, step_runner, values
 from tasks_app.engine.function_loop import Loop
 from tasks_app.engine.function_scope import Scope, Turn
 from tasks_app.engine.function_states import States
-from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
+from tasks_app.engine.session import SafePointNeeded, SliceSession
 from tasks_app.models import Step
 from tasks_app.workflows.definition import StepDefinition
 from tasks_app.workflows.values import StepFailedError
@@ -37,12 +37,12 @@ class EngineBroke(EngineSignal):
 
 
 def run(session: SliceSession) -> None:
-    """Work on a task of the function form until the slice ends.
+    """Work on a task of the function form until the slice ends, or until its acts are to be undone.
 
     Raises: SliceDone, LeaseLost; ConfigurationError and its kin when a person must look.
     """
     session.raises_failures = True
-    while True:
+    while not session.task.closing_as:
         try:
             result = FunctionRun(session).call()
             delivery.complete_task(session, result)
@@ -135,8 +135,8 @@ class FunctionRun:
             facts, stop_reason = step_runner.describe(error), "function_failed"
         with session.owned():
             session.commit(checkpoint="failure")
-            delivery.fail_task(session, facts, stop_reason=stop_reason)
-        raise SliceDone("failed")
+            ending = delivery.fail_task(session, facts, stop_reason=stop_reason)
+        raise ending
 
     # --- where the function stands ----------------------------------------------------------------
 

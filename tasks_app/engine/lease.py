@@ -73,6 +73,7 @@ class ClaimedTask:
     policy_version: int
     progress_done: int
     progress_total: int | None
+    closing_as: str
 
 
 @dataclass(slots=True)

@@ -179,10 +179,13 @@ def _expire(task_id: UUID, tenant_id: UUID) -> None:
 
 
 def fail_overdue() -> int:
-    """Fail tasks past their own deadline that no worker holds; workers see it themselves."""
+    """Fail tasks past their own deadline that no worker holds; workers see it themselves.
+
+    A task that undoes what it did is over already and takes the time that this takes.
+    """
     overdue = (
         Task.objects.all_tenants("the sweeper serves the installation")
-        .filter(deadline_at__lte=Now())
+        .filter(deadline_at__lte=Now(), closing_as="")
         .filter(status__in=(TaskStatus.QUEUED, TaskStatus.PAUSED, TaskStatus.INPUT_REQUIRED))
         .order_by("deadline_at")
         .values_list("id", "tenant_id")[:BATCH]
@@ -192,13 +195,13 @@ def fail_overdue() -> int:
 
 def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
     with transaction.atomic(durable=True):
-        task = _locked(task_id, tenant_id, Q(deadline_at__lte=Now()) & ~Q(status__in=LEASED))
+        task = _locked(
+            task_id, tenant_id, Q(deadline_at__lte=Now(), closing_as="") & ~Q(status__in=LEASED)
+        )
         if task is None:
             return
-        delivery.close(
-            tenant_id,
-            task_id,
-            TaskStatus(task.status),
+        delivery.end_task(
+            task,
             TaskStatus.FAILED,
             actor="system:sweeper",
             error={"code": "deadline_passed", "message": "The task's deadline passed."},

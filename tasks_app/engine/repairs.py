@@ -81,9 +81,10 @@ def carry_out(task: Task, order: Order, state: HoldState) -> None:
         case RepairVerb.REQUEUE:
             _queue(task, order)
         case RepairVerb.FORK:
+            # The new task goes on with what was done; nothing is undone.
             _end(task, order, TaskStatus.CANCELLED, "forked")
         case RepairVerb.CLOSE:
-            _end(task, order, TaskStatus.FAILED, "closed")
+            _close(task, order)
     task.refresh_from_db(from_queryset=Task.objects.for_tenant(task.tenant_id))
 
 
@@ -142,6 +143,19 @@ def _end(task: Task, order: Order, target: TaskStatus, stop_reason: str) -> None
         actor=order.actor,
         error=task.error,
         stop_reason=stop_reason,
+        reason=order.reason,
+    )
+
+
+def _close(task: Task, order: Order) -> None:
+    """Give the task up as failed, once what it did is undone (E61)."""
+    transitions.append_event(task.id, task.tenant_id, EventType.REPAIRED, order.event)
+    delivery.end_task(
+        task,
+        TaskStatus.FAILED,
+        actor=order.actor,
+        error=task.error,
+        stop_reason="closed",
         reason=order.reason,
     )
 

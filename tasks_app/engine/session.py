@@ -104,6 +104,12 @@ class SliceSession:
         self._asked_who_waits_at = self.started_at
         self._told_at, self._told_done = time.monotonic(), self.task.progress_done
 
+    def run_plan(self) -> None:
+        """Go by the stored plan from here on, whatever ran before."""
+        self.raises_failures = False
+        self.bound_steps.clear()
+        self.completed_steps = self._completed_plan
+
     def bound(self, step: Step) -> BoundStep:
         """Return the author's code behind a step.
 
@@ -113,7 +119,7 @@ class SliceSession:
         if found is not None:
             return found
         declared = self.definition.step_definition(step.method)
-        return BoundStep(declared, getattr(self.workflow, step.method))
+        return BoundStep(declared, self.workflow.callable_of(step.method))
 
     @property
     def references(self) -> checkpoints.References:
@@ -329,6 +335,20 @@ class SliceSession:
         """Return the finished share of the known work."""
         total = self.task.progress_total
         return min(1.0, self.task.progress_done / total) if total else None
+
+    def take_over(self, task: Task) -> None:
+        """Go on from a row that was changed under this slice's lock: by a command, or by an end."""
+        known = self.task
+        known.goal, known.status = task.goal, task.status
+        known.workflow_version = task.workflow_version
+        known.state_version, known.plan_version = task.state_version, task.plan_version
+        known.plan_result, known.steering_cursor = task.plan_result, task.steering_cursor
+        known.progress_done, known.progress_total = task.progress_done, task.progress_total
+        known.event_seq, known.closing_as = task.event_seq, task.closing_as
+        if self.next_position != task.next_position:
+            self.next_position, self.next_key = task.next_position, ""
+            self.variables = {}
+        self.arguments.forget_all()
 
     # --- how it ends ---------------------------------------------------------------------------
 

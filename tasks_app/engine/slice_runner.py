@@ -83,9 +83,12 @@ def _run(lease: Lease) -> str:
     session: SliceSession | None = None
     try:
         session = _open(lease)
-        if issubclass(session.definition, FunctionWorkflow):
+        is_function = issubclass(session.definition, FunctionWorkflow)
+        if is_function:
             function_runner.run(session)
-        else:
+        if session.task.closing_as or not is_function:
+            # What undoes the acts of a function is a plan like any other.
+            session.run_plan()
             _SliceRunner(session).run()
     except SliceDone as done:
         return done.outcome
@@ -147,6 +150,8 @@ class _SliceRunner:
             try:
                 safe_point.pass_by(self.session)
                 step = self._next_step()
+                if step is None and self.session.task.closing_as:
+                    delivery.finish_closing(self.session)
                 if step is None:
                     delivery.complete_task(self.session, delivery.planned_result(self.session))
                     return
@@ -210,10 +215,10 @@ class _SliceRunner:
     def _fail_again(self, step: Step) -> None:
         """A step failed for good, but a command came before the task could."""
         with self.session.owned():
-            delivery.fail_task(
+            ending = delivery.fail_task(
                 self.session, {"step": step.key, **(step.error or {})}, stop_reason="step_failed"
             )
-        raise SliceDone("failed")
+        raise ending
 
 
 def _facts(lease: Lease) -> dict[str, object]:

@@ -30,6 +30,7 @@ TASK_COLUMNS = (
     "policy_version",
     "progress_done",
     "progress_total",
+    "closing_as",
 )
 
 # One statement for the lease of one process; the lock comes before the time is read.

@@ -164,21 +164,22 @@ def _resume(task: Task, command: SteeringCommand) -> None:
 
 
 def _cancel(task: Task, command: SteeringCommand) -> None:
-    delivery.close(
-        task.tenant_id,
-        task.id,
-        TaskStatus(task.status),
+    if task.closing_as:
+        raise CommandRejectedError("task_closing", "The task is ending already.")
+    delivery.end_task(
+        task,
         TaskStatus.CANCELLED,
         actor=actor_of(command),
         stop_reason="parent_ended" if command.source == SYSTEM_SOURCE else "user_cancelled",
         reason=command.reason,
     )
-    task.status = TaskStatus.CANCELLED
 
 
 def _adjust_goal(task: Task, command: SteeringCommand) -> None:
     if TaskStatus(task.status) is TaskStatus.DEAD_LETTERED:
         raise CommandRejectedError("task_dead_lettered", "The task waits for a repair.")
+    if task.closing_as:
+        raise CommandRejectedError("task_closing", "The task is ending already.")
     goal, parsed = merged_goal(task, command.payload)
     replanning.replace_plan(
         task,
@@ -324,14 +325,4 @@ def _timer(task: Task) -> Any:
 def refresh(session: SliceSession, task: Task) -> None:
     """Take over what the commands changed."""
     task.refresh_from_db(from_queryset=Task.objects.for_tenant(task.tenant_id))
-    known = session.task
-    known.goal, known.status = task.goal, task.status
-    known.workflow_version = task.workflow_version
-    known.state_version, known.plan_version = task.state_version, task.plan_version
-    known.plan_result, known.steering_cursor = task.plan_result, task.steering_cursor
-    known.progress_done, known.progress_total = task.progress_done, task.progress_total
-    known.event_seq = task.event_seq
-    if session.next_position != task.next_position:
-        session.next_position = task.next_position
-        session.variables = {}
-    session.arguments.forget_all()
+    session.take_over(task)

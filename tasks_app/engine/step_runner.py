@@ -200,19 +200,21 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
     with session.owned():
         session.commit(checkpoint="failure")
         add_attempt(session, step, facts)
-        if not session.raises_failures:
-            delivery.fail_task(session, {"step": step.key, **facts}, stop_reason="step_failed")
-    raise_failed(session, step, facts)
+        ending = fail_for_good(session, step, facts, "step_failed")
+    raise ending
 
 
-def raise_failed(session: SliceSession, step: Step, facts: dict[str, Any]) -> NoReturn:
-    """Leave a step that failed for good; its outcome is committed.
+def fail_for_good(
+    session: SliceSession, step: Step, facts: dict[str, Any], stop_reason: str
+) -> BaseException:
+    """Fail the task of a step that failed for good; the code of a function may go on instead.
 
-    Raises: StepFailedError into the code of a function, which may go on; otherwise SliceDone.
+    Returns what the caller raises after its transaction: StepFailedError into the function, or what
+    `delivery.fail_task` says.
     """
     if session.raises_failures:
-        raise StepFailedError(step.key, facts)
-    raise SliceDone("failed")
+        return StepFailedError(step.key, facts)
+    return delivery.fail_task(session, {"step": step.key, **facts}, stop_reason=stop_reason)
 
 
 def skip(

@@ -124,10 +124,16 @@ class Arguments:
         self._known.clear()
 
     def value(self, encoded: dict[str, Any]) -> Any:
-        """Return a literal, or the referenced result; a map's result is a stream."""
+        """Return a literal, or the referenced result; a map's result is a stream.
+
+        A reference with a `step` means that very row, also of a plan that was replaced.
+        """
         if "ref" not in encoded:
             return encoded["v"]
-        found = self._result(encoded["ref"])
+        if "step" in encoded:
+            found = self._read(self._rows().get(pk=encoded["step"]))
+        else:
+            found = self._result(encoded["ref"])
         for name in encoded["path"]:
             if isinstance(found, MapResults) or not isinstance(found, dict):
                 found = None
@@ -158,16 +164,16 @@ class Arguments:
 
     def _result(self, key: str) -> Any:
         if key not in self._known:
-            step = (
-                Step.objects.for_tenant(self._tenant_id)
-                .filter(task_id=self._task_id, key=key, retired_in=None)
-                .get()
-            )
-            if step.kind == "map" and step.status != "skipped":
-                self._known[key] = StoredMapResults(step)
-            else:
-                self._known[key] = unpack(self._tenant_id, step.result)
+            self._known[key] = self._read(self._rows().get(key=key, retired_in=None))
         return self._known[key]
+
+    def _rows(self) -> Any:
+        return Step.objects.for_tenant(self._tenant_id).filter(task_id=self._task_id)
+
+    def _read(self, step: Step) -> Any:
+        if step.kind == "map" and step.status != "skipped":
+            return StoredMapResults(step)
+        return unpack(self._tenant_id, step.result)
 
 
 def bind(method: Any, values: list[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -92,7 +92,7 @@ def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
         session.hold_result(step, "failed")
         with session.owned():
             session.commit(checkpoint="approval")
-            delivery.fail_task(
+            ending = delivery.fail_task(
                 session,
                 {
                     "code": "approval_expired",
@@ -100,7 +100,7 @@ def _take_answer(session: SliceSession, step: Step, approval: Approval) -> None:
                 },
                 stop_reason="approval_expired",
             )
-        raise SliceDone("failed")
+        raise ending
     given = ApprovalDecision.objects.for_tenant(session.task.tenant_id)
     reason = given.filter(approval_id=approval.id).order_by("id").last()
     step_runner.succeed(
@@ -126,12 +126,12 @@ def run_question(session: SliceSession, step: Step) -> None:
         session.hold_result(step, "failed")
         with session.owned():
             session.commit(checkpoint="question")
-            delivery.fail_task(
+            ending = delivery.fail_task(
                 session,
                 {"code": "question_expired", "message": f"Nobody answered {step.key} in time."},
                 stop_reason="question_expired",
             )
-        raise SliceDone("failed")
+        raise ending
     session.next_key, session.next_position = step.key, step.position
     session.phase = "Waiting for an answer"
     session.hold_result(step, "waiting", finished=False)

@@ -90,6 +90,9 @@ class Task(models.Model):
     steps_done = models.BigIntegerField(default=0)
 
     cancel_requested_at = models.DateTimeField(null=True)
+    # How the task ends once what it did is undone, and the words for that end; empty: it goes on.
+    closing_as = models.CharField(max_length=16, default="", blank=True)
+    closing = models.JSONField(null=True)
     stop_reason = models.CharField(max_length=40, default="", blank=True)
     error = models.JSONField(null=True)
     result = models.JSONField(null=True)
@@ -157,6 +160,13 @@ class Task(models.Model):
             ),
             models.CheckConstraint(condition=Q(source__in=SOURCES), name="task_source_known"),
             models.CheckConstraint(condition=Q(priority__lte=9), name="task_priority_range"),
+            models.CheckConstraint(
+                condition=Q(closing_as="", closing__isnull=True)
+                | Q(
+                    closing_as__in=[TaskStatus.CANCELLED, TaskStatus.FAILED], closing__isnull=False
+                ),
+                name="task_closing_known",
+            ),
             # Only a task that a worker executes has a lease.
             models.CheckConstraint(
                 condition=Q(lease_owner__isnull=True)

@@ -108,6 +108,7 @@ class TaskSnapshot:
     lease: Lease | None
     recoveries: int
     cancel_requested: bool
+    closing_as: str
     open_approval: OpenApproval | None
     open_question: OpenQuestion | None
     refused_acts: tuple[RefusedAct, ...]
@@ -301,10 +302,17 @@ def _message(
         TaskStatus.COMPLETED: _("Completed."),
         TaskStatus.CANCELLED: _("Cancelled."),
     }
-    if row.cancel_requested_at is not None and status not in (
-        TaskStatus.COMPLETED,
-        TaskStatus.FAILED,
-        TaskStatus.CANCELLED,
+    if row.closing_as and status in (TaskStatus.QUEUED, TaskStatus.WORKING):
+        return _("Undoing what was done, before the task ends.")
+    if (
+        row.cancel_requested_at is not None
+        and not row.closing_as
+        and status
+        not in (
+            TaskStatus.COMPLETED,
+            TaskStatus.FAILED,
+            TaskStatus.CANCELLED,
+        )
     ):
         return _("Cancelling at the next safe point.")
     if status is TaskStatus.INPUT_REQUIRED:

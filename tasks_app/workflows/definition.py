@@ -82,6 +82,8 @@ class StepDefinition:
     # The name of a method, or a function; empty for none.
     find: str | Callable[..., Any] = ""
     unattended: bool = False
+    # The name of the effect that undoes this one; empty for none.
+    compensate: str = ""
 
     def wants_approval(self, approve_before: Collection[str]) -> bool:
         """Tell whether an effect may not happen without an approval, whatever its caller says."""
@@ -213,6 +215,11 @@ class Workflow(Generic[GoalT, ResultT]):
         found = (getattr(getattr(cls, name, None), STEP_ATTRIBUTE, None) for name in dir(cls))
         return [step for step in found if isinstance(step, StepDefinition)]
 
+    def callable_of(self, method: str) -> Callable[..., Any]:
+        """Return what runs a declared step: to be called with (ctx, …)."""
+        found: Callable[..., Any] = getattr(self, method)
+        return found
+
     @classmethod
     def step_definition(cls, method: str) -> StepDefinition:
         """Return what is declared about a method.
@@ -285,6 +292,7 @@ def effect(
     kind: str,
     find: str | Callable[..., Any] = "",
     unattended: bool = False,
+    compensate: str = "",
     title: str = "",
     retry: Retry | None = None,
     timeout_seconds: float = 60,
@@ -300,6 +308,8 @@ def effect(
             *same arguments) and returns `Found(result)`, or None when the act has certainly not happened. When it
             cannot be certain it raises.
         unattended: of an opaque effect, that it may happen without an approval.
+        compensate: the name of the effect that undoes this one when the task is cancelled or fails
+            afterwards; it takes (ctx, this one's result, *same arguments).
         title: what people see as the phase; default the method's name.
         retry: default three tries; an opaque effect has one.
         timeout_seconds: limit of one call.
@@ -312,6 +322,7 @@ def effect(
         effect_kind=kind,
         find=find,
         unattended=unattended,
+        compensate=compensate,
         expensive=True,
     )
 

@@ -231,10 +231,26 @@ class FunctionWorkflow(Workflow[Any, Any]):
     @classmethod
     def declared_steps(cls) -> list[StepDefinition]:
         """Return the acts that the function's module knows; the function may call no other."""
+        return [step for step, _ in cls._declared()]
+
+    @override
+    @classmethod
+    def step_definition(cls, method: str) -> StepDefinition:
+        for step, _ in cls._declared():
+            if step.name == method:
+                return step
+        raise ConfigurationError(f"{cls.__name__} knows no step {method}")
+
+    @override
+    def callable_of(self, method: str) -> Callable[..., Any]:
+        return next(code for step, code in self._declared() if step.name == method)
+
+    @classmethod
+    def _declared(cls) -> list[tuple[StepDefinition, Callable[..., Any]]]:
         closed = inspect.getclosurevars(cls.function).nonlocals
-        names = {**cls.function.__globals__, **closed}
-        found = (getattr(value, STEP_ATTRIBUTE, None) for value in names.values())
-        return [step for step in found if isinstance(step, StepDefinition)]
+        known = {**cls.function.__globals__, **closed}.values()
+        found = ((getattr(code, STEP_ATTRIBUTE, None), code) for code in known)
+        return [(step, code) for step, code in found if isinstance(step, StepDefinition)]
 
 
 def durable_function(

@@ -76,8 +76,18 @@ def _check_effect(definition: type[Workflow[Any, Any]], act: StepDefinition) -> 
         raise ConfigurationError(f"{name}: a queryable effect names its find, no other does")
     if isinstance(act.find, str) and act.find and not callable(getattr(definition, act.find, None)):
         raise ConfigurationError(f"{name}: find names no method: {act.find}")
+    if act.compensate:
+        _check_compensation(definition, name, act.compensate)
     if act.unattended and act.effect_kind != EffectKind.OPAQUE:
         raise ConfigurationError(f"{name}: only an opaque effect is declared unattended")
+
+
+def _check_compensation(definition: type[Workflow[Any, Any]], name: str, compensation: str) -> None:
+    found = {act.name: act for act in effects(definition)}.get(compensation)
+    if found is None:
+        raise ConfigurationError(f"{name}: compensate names no effect: {compensation}")
+    if found.compensate:
+        raise ConfigurationError(f"{name}: what undoes is not undone itself: {compensation}")
 
 
 def find_definition(name: str) -> type[Workflow[Any, Any]] | None:
@@ -108,9 +118,14 @@ def list_workflows() -> list[WorkflowInfo]:
     return [_info(_known[name]) for name in sorted(_known) if _enabled(name)]
 
 
+def effects(definition: type[Workflow[Any, Any]]) -> list[StepDefinition]:
+    """Return a workflow's acts on the outside world."""
+    return [step for step in definition.declared_steps() if step.kind == "effect"]
+
+
 def effect_names(definition: type[Workflow[Any, Any]]) -> frozenset[str]:
     """Return the names of a workflow's acts on the outside world."""
-    return frozenset(step.name for step in definition.declared_steps() if step.kind == "effect")
+    return frozenset(act.name for act in effects(definition))
 
 
 def _enabled(name: str) -> bool:

@@ -43,6 +43,9 @@ class Effect(_Operation):
     key: str
     kind: EffectKind = EffectKind.KEYED
     unattended: bool = False
+    # A keyed act that is undone when the task ends without success; not while this file exists.
+    undo: bool = False
+    refuse_undo: str | None = None
     append: str | None = None
     post: str | None = None
     patience_seconds: float = 5

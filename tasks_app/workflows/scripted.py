@@ -120,7 +120,7 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
                 on_timeout=operation.on_timeout,
             )
         method = {
-            EffectKind.KEYED: self.act,
+            EffectKind.KEYED: self.act_undoable if operation.undo else self.act,
             EffectKind.QUERYABLE: self.act_queryable,
             EffectKind.OPAQUE: self.act_unattended if operation.unattended else self.act_opaque,
         }[operation.kind]
@@ -198,6 +198,18 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
     def act(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
         """Do the act; the other side knows the key."""
         return _act(ctx, operation)
+
+    @effect(kind="keyed", compensate="undo_act", retry=_QUICK_RETRY)
+    def act_undoable(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:
+        """Do the act; it can be undone."""
+        return _act(ctx, operation)
+
+    @effect(kind="keyed", retry=_QUICK_RETRY)
+    def undo_act(self, ctx: StepContext, done: dict[str, Any], operation: Effect) -> dict[str, Any]:
+        """Undo the act: another act, of which the other side knows the key as well."""
+        if operation.refuse_undo and Path(operation.refuse_undo).exists():
+            raise EffectNotDoneError("refused", "The other side refuses.")
+        return {"undone": done["key"], **_act(ctx, operation)}
 
     @effect(kind="queryable", find="find_act", retry=_QUICK_RETRY)
     def act_queryable(self, ctx: StepContext, operation: Effect) -> dict[str, Any]:

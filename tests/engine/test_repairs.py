@@ -219,16 +219,10 @@ def test_requeue_gives_fresh_recoveries(engine: Engine, worn: UUID) -> None:
 
 def test_requeue_gives_the_step_fresh_tries(engine: Engine, tmp_path: Path) -> None:
     """A step that has used its tries gets all of them again; their rows stay."""
-    task_id = engine.submit({"op": "fail", "times": 3, "append": str(tmp_path / "tries")})
-    engine.run(task_id)
-    engine.make_due(task_id)
-    engine.run(task_id)
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE tasks_app_task SET workflow = 'elsewhere'")
-    engine.make_due(task_id)
-    assert engine.run(task_id) == "dead_lettered"
-    with connection.cursor() as cursor:
-        cursor.execute("UPDATE tasks_app_task SET workflow = 'scripted'")
+    task_id = engine.submit(
+        {"op": "fail", "times": 3, "append": str(tmp_path / "tries"), "on_failure": "ask"}
+    )
+    assert engine.drive(task_id).status == "dead_lettered"
     engine.repair(task_id, "requeue")
     assert engine.drive(task_id).status == "completed"
     assert len(lines(tmp_path / "tries")) == 4

@@ -69,6 +69,9 @@ def test_effect_needs_a_known_kind() -> None:
         ({"kind": "keyed", "find": "one"}, "names its find"),
         ({"kind": "queryable", "find": "nothing"}, "no method"),
         ({"kind": "keyed", "unattended": True}, "unattended"),
+        ({"kind": "keyed", "compensate": "one"}, "names no effect"),
+        ({"kind": "keyed", "compensate": "nothing"}, "names no effect"),
+        ({"kind": "keyed", "compensate": "send"}, "not undone itself"),
     ],
 )
 def test_effect_that_contradicts_its_kind_is_refused(
