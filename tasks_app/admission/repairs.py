@@ -253,6 +253,7 @@ def _fork(
             priority=task.priority,
             checkpoint_policy=task.checkpoint_policy,
             approval_policy=task.approval_policy,
+            budget=task.budget,
             thread_id=task.thread_id,
             request_id=request_id,
             forked_from=task.id,

@@ -11,6 +11,7 @@ from django.db import IntegrityError, transaction
 
 from tasks_app import conf, syncpoints
 from tasks_app.admission import idempotency
+from tasks_app.domain.budgets import check_amounts, tighten
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -50,6 +51,7 @@ def admit_task(
     priority: int = 5,
     checkpoint_policy: Mapping[str, Any] | None = None,
     approval_policy: Mapping[str, Any] | None = None,
+    budget: Mapping[str, Any] | None = None,
     thread_id: UUID | None = None,
     request_id: str | None = None,
     forked_from: UUID | None = None,
@@ -66,12 +68,14 @@ def admit_task(
         approval_policy: `before`: names of the workflow's effects to be approved as well.
         forked_from: the held task that this one replaces.
         ordered_by: the operator who starts it for the principal; the audit names that person.
+        budget: limits by kind (`domain.budgets.BudgetKind`); the workflow's own limits stay.
 
     Transaction: joins the caller's or opens its own; either everything is stored or nothing (E11).
 
     Raises:
         NotAllowedError, TenantSuspendedError, NotFoundError (thread), UnknownWorkflowError,
-        InvalidInputError, ReservedKeyError, IdempotencyMismatchError: nothing was stored.
+        InvalidInputError, ReservedKeyError, IdempotencyMismatchError, BudgetRequiredError,
+        BudgetInsufficientError: nothing was stored.
     """
     require(principal, "tasks:create")
     if principal.user_id is None:
@@ -81,7 +85,9 @@ def admit_task(
     refuse_reserved(dict(goal))
     key = idempotency.clean_key(idempotency_key)
     definition = registry.get_definition(workflow)
-    settings = _checked_settings(definition, title, priority, checkpoint_policy, approval_policy)
+    settings = _checked_settings(
+        definition, title, priority, checkpoint_policy, approval_policy, budget
+    )
     parsed = plans.parse_goal(definition, goal)
     fingerprint = idempotency.fingerprint_of(
         {
@@ -89,7 +95,9 @@ def admit_task(
             "goal": dict(goal),
             "title": title,
             "thread": None if thread_id is None else str(thread_id),
-            **settings,
+            **{name: value for name, value in settings.items() if name != "budget"},
+            # The limits asked for, not those in force: the workflow's own may change meanwhile.
+            **({"budget": dict(budget)} if budget else {}),
         }
     )
     replayed = _find_replay(principal, key, fingerprint)
@@ -187,12 +195,14 @@ def _checked_settings(
     priority: int,
     checkpoint_policy: Mapping[str, Any] | None,
     approval_policy: Mapping[str, Any] | None,
+    budget: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     problems = [
         *_title_problems(title),
         *_priority_problems(priority),
         *_checkpoint_problems(checkpoint_policy or {}),
         *_approval_problems(definition, approval_policy or {}),
+        *check_amounts(budget or {}, "/budget"),
     ]
     if problems:
         raise InvalidInputError("The task's settings are not valid.", problems)
@@ -200,6 +210,7 @@ def _checked_settings(
         "priority": priority,
         "checkpoint_policy": dict(checkpoint_policy or {}),
         "approval_policy": dict(approval_policy or {}),
+        "budget": tighten(definition.budget.limits(), budget or {}),
     }
 
 

@@ -7,11 +7,13 @@ from pydantic import Field
 
 from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
 from tasks_app.api.base import Input, PageQuery
+from tasks_app.domain.budgets import MAX_AMOUNT
 from tasks_app.domain.repairs import BULK_MAX, RepairVerb
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
 
 WholeNumber = Annotated[int, Field(strict=True)]
+Amount = Annotated[int, Field(strict=True, ge=0, le=MAX_AMOUNT)]
 Text = Annotated[str, Field(strict=True)]
 Reason = Annotated[
     str,
@@ -43,6 +45,16 @@ class ApprovalPolicyInput(Input):
     )
 
 
+class BudgetInput(Input):
+    """Limits of a task; the workflow's own limits stay."""
+
+    steps: Amount | None = None
+    active_seconds: Amount | None = None
+    tool_calls: Amount | None = None
+    tokens: Amount | None = None
+    money_micros: Amount | None = Field(None, description="Millionths of the tenant's currency.")
+
+
 class TaskInput(Input):
     """A task to start."""
 
@@ -52,6 +64,7 @@ class TaskInput(Input):
     priority: WholeNumber = Field(5, ge=0, le=9, description="0 first, 9 last.")
     checkpoint_policy: CheckpointPolicyInput | None = None
     approval_policy: ApprovalPolicyInput | None = None
+    budget: BudgetInput | None = None
     thread_id: UUID | None = None
 
 
@@ -155,6 +168,25 @@ class RotateInput(Input):
     """How long the new key lives."""
 
     days: WholeNumber = Field(DEFAULT_DAYS, ge=1, le=MAX_DAYS)
+
+
+class LimitInput(Input):
+    """A limit of the tenant or of one of its agents; null lifts it."""
+
+    kind: Literal["steps", "active_seconds", "tool_calls", "tokens", "money_micros"]
+    limit: Amount | None
+    period: Literal["", "day", "month"] = Field("", description="In UTC; empty never starts anew.")
+    agent_id: UUID | None = None
+    reason: Reason
+
+
+class PriceInput(Input):
+    """What a million units of a model or tool cost, in millionths of the tenant's currency."""
+
+    subject: Text = Field(min_length=1, max_length=128, description="Name of the model or tool.")
+    unit: Literal["input_token", "output_token", "call"]
+    micros_per_million: Amount
+    reason: Reason
 
 
 class ReasonInput(Input):

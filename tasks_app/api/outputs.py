@@ -95,6 +95,15 @@ class HoldOut(Output):
     verbs: list[str]
 
 
+class BudgetLineOut(Output):
+    """One limit of the task and what is used of it."""
+
+    kind: str
+    limit: int
+    spent: int
+    reserved: int = Field(description="Taken by calls whose use is not known yet.")
+
+
 class Addressed(Output):
     """An answer that names the addresses of a task."""
 
@@ -172,6 +181,7 @@ class TaskOut(Addressed):
     result: Any
     stop_reason: str
     steps_done: int
+    budget: list[BudgetLineOut]
     initiator: PersonOut
     created_at: datetime
     updated_at: datetime
@@ -236,6 +246,36 @@ class CommandOut(Output):
 
 class CommandPage(ListPage[CommandOut]):
     """Commands, newest first."""
+
+
+class LimitOut(Output):
+    """A limit above tasks; `reserved` is what live tasks were granted of it."""
+
+    kind: str
+    period: str
+    agent_id: UUID | None
+    limit: int | None
+    spent: int
+    reserved: int
+    updated_at: datetime
+
+
+class LimitPage(ListPage[LimitOut]):
+    """Limits, oldest first."""
+
+
+class PriceOut(Output):
+    """A price; the highest version counts."""
+
+    subject: str
+    unit: str
+    version: int
+    micros_per_million: int
+    created_at: datetime
+
+
+class PricePage(ListPage[PriceOut]):
+    """Prices, newest first."""
 
 
 class DecisionOut(Output):

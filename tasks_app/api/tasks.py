@@ -53,12 +53,18 @@ class TaskListView(RuntimeView):
         returns=TaskCreated,
         status=201,
         replays=True,
-        codes=("unknown_workflow", "idempotency_mismatch"),
+        codes=(
+            "unknown_workflow",
+            "idempotency_mismatch",
+            "budget_required",
+            "budget_insufficient",
+        ),
         example={
             "workflow": "contracts.review",
             "goal": {"folder": "/srv/contracts"},
             "checkpointPolicy": {"everySteps": 10, "maxSeconds": 60},
             "approvalPolicy": {"before": ["publish_report"]},
+            "budget": {"steps": 10_000, "activeSeconds": 3_600},
         },
     )
     def post(self, request: Request) -> Response:
@@ -74,6 +80,7 @@ class TaskListView(RuntimeView):
             priority=body.priority,
             checkpoint_policy=_given(body.checkpoint_policy),
             approval_policy=_given(body.approval_policy),
+            budget=_given(body.budget),
             thread_id=body.thread_id,
             request_id=self.request_id,
         )

@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 
 from tasks_app.api import (
     approvals,
+    budgets,
     catalogue,
     commands,
     files,
@@ -48,6 +49,8 @@ _resources: list[URLPattern | URLResolver] = [
     ),
     path("workflows", catalogue.WorkflowListView.as_view(), name="workflows"),
     path("whoami", catalogue.WhoAmIView.as_view(), name="whoami"),
+    path("budgets", budgets.BudgetListView.as_view(), name="budgets"),
+    path("prices", budgets.PriceListView.as_view(), name="prices"),
     path("keys", keys.KeyListView.as_view(), name="keys"),
     path("keys/<uuid:key_id>/rotate", keys.KeyRotateView.as_view(), name="key-rotate"),
     path("keys/<uuid:key_id>/revoke", keys.KeyRevokeView.as_view(), name="key-revoke"),

@@ -57,6 +57,46 @@ class UnknownWorkflowError(InvalidInputError):
     code = "unknown_workflow"
 
 
+class BudgetInsufficientError(RuntimeFault):
+    """Less is left of the tenant's or the parent's budget than the task asks for (S74)."""
+
+    code = "budget_insufficient"
+    retryable = True
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"Not enough is left of the budget for {kind}.", kind=kind)
+
+
+class BudgetRequiredError(InvalidInputError):
+    """A limit stands above the task, so the task must say how much it may use itself."""
+
+    code = "budget_required"
+
+    def __init__(self, kind: str) -> None:
+        detail = f"There is a budget for {kind}: say how much of it this task may use."
+        super().__init__(detail, [FieldProblem(f"/budget/{kind}", self.code, detail)], kind=kind)
+
+
+class BudgetExceededError(RuntimeFault):
+    """A task has used up a limit of its own; it ends with `budget_exceeded`."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, kind: str, limit: int, needed: int) -> None:
+        super().__init__(
+            f"The task's limit of {kind} is used up.", kind=kind, limit=limit, needed=needed
+        )
+
+
+class PriceUnknownError(RuntimeFault):
+    """Money is limited, and nobody has said what this model or tool costs (S73)."""
+
+    code = "price_unknown"
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(f"There is no price for {subject}.", subject=subject)
+
+
 class NotFoundError(RuntimeFault):
     """Outside what the caller may see, or not there: the same answer for both."""
 

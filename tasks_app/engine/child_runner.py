@@ -7,15 +7,19 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from tasks_app import conf, syncpoints
-from tasks_app.domain.errors import InvalidInputError
+from tasks_app.domain.errors import (
+    BudgetInsufficientError,
+    BudgetRequiredError,
+    InvalidInputError,
+)
 from tasks_app.domain.states import TERMINAL, TaskStatus
-from tasks_app.engine import children, intake, plans, step_runner, transitions
+from tasks_app.engine import budgets, children, intake, plans, step_runner, transitions
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.models import Step, Task
 from tasks_app.workflows import GoalError, Retry, Workflow, registry
 from tasks_app.workflows.definition import StepDefinition
-from tasks_app.workflows.planning import build_plan
+from tasks_app.workflows.planning import Plan, build_plan
 
 
 class ChildError(Exception):
@@ -81,18 +85,25 @@ def _start(session: SliceSession, step: Step) -> None:
     child = _row(session, step, child_id, definition, goal)
     syncpoints.reach("child.before_start", task.id, task.fence)
     with session.owned(undisturbed=True):
+        _store(child, plan)
         # Held only now: a command that comes first must not store a step without its child.
         if waits:
             session.hold_result(step, "waiting", finished=False)
         else:
             step_runner.succeed(session, step, str(child_id))
         session.commit(checkpoint="child")
-        intake.store_task(child, plan, actor=transitions.ENGINE)
         if waits:
             _wait(session, child_id)
     syncpoints.reach("child.after_start", task.id, task.fence)
     if waits:
         raise SliceDone("child")
+
+
+def _store(child: Task, plan: Plan) -> None:
+    try:
+        intake.store_task(child, plan, actor=transitions.ENGINE)
+    except (BudgetRequiredError, BudgetInsufficientError) as error:
+        raise ChildError(error.code, error.message, **error.fields) from error
 
 
 def _join(session: SliceSession, step: Step, child_id: UUID) -> None:
@@ -185,7 +196,7 @@ def _row(
         tool_grants=parent.tool_grants,
         source="child",
         approval_policy={"before": before} if before else {},
-        budget={} if share is None else {"share_of_parent": share},
+        budget=budgets.child_limits(session, definition.budget.limits(), share),
         deadline_at=parent.deadline_at,
         next_wake_at=database_now(),
     )

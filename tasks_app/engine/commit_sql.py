@@ -16,6 +16,7 @@ WITH owned AS (
     UPDATE tasks_app_task t SET
         next_position = %(next_position)s,
         steps_done = t.steps_done + %(units_done)s,
+        active_seconds = t.active_seconds + %(active_seconds)s,
         recoveries = CASE WHEN %(units_done)s > 0 THEN 0 ELSE t.recoveries END,
         progress_done = %(progress_done)s,
         progress_total = %(progress_total)s,

@@ -9,11 +9,13 @@ from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError, EngineSignal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import children, compensation, continuation, transitions
+from tasks_app.engine import budgets, children, compensation, continuation, transitions
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.models import Approval, Artifact, SteeringCommand, Step, Task
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import MapResults
+
+DEADLINE_PASSED = {"code": "deadline_passed", "message": "The task's deadline passed."}
 
 
 class ArtifactDamagedError(CorruptCheckpointError):
@@ -44,6 +46,8 @@ def complete_task(session: SliceSession, result: Any) -> None:
         session.commit(checkpoint="end")
         receipt_id = put_receipt(task.tenant_id, task.id, "completed")
         syncpoints.reach("finish.before_terminal", task.id, task.fence)
+        if task.budget:
+            budgets.close_task(task.id, task.tenant_id)
         session.end("completed")
         moved = transitions.finish(
             task.id,
@@ -171,6 +175,7 @@ def close(
     ).update(status="skipped")
     continuation.forget(task_id, tenant_id)
     receipt_id = put_receipt(tenant_id, task_id, target.value)
+    budgets.close_task(task_id, tenant_id)
     moved = transitions.finish(
         task_id,
         tenant_id,

@@ -12,8 +12,8 @@ from ledger_app.domain.errors import EffectInDoubtError, EffectKeyReusedError
 from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
-from tasks_app.domain.errors import EngineSignal
-from tasks_app.engine import approvals, compensation, delivery, step_runner, values
+from tasks_app.domain.errors import BudgetExceededError, EngineSignal, PriceUnknownError
+from tasks_app.engine import approvals, budgets, compensation, delivery, step_runner, values
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
@@ -106,6 +106,7 @@ def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
     with session.owned():
         # The ledger first: the checkpoint tells the states that it finds there (E21).
         effects.succeed(**_entry(session, step), response=value)
+        budgets.settle(session, effect_key(step), session.bound(step).declared.estimate)
         _note(session, step, EffectState.SUCCEEDED)
         _settle_compensated(session, step)
         session.commit(checkpoint="effect")
@@ -172,7 +173,11 @@ def _begin(
                 request=arguments,
             )
             _note(session, step, row.state)
+            if declared.estimate is not None and session.is_limited:
+                budgets.reserve(session, effect_key(step), declared.estimate)
             return row
+    except (BudgetExceededError, PriceUnknownError) as error:
+        step_runner.out_of_budget(session, step, error)
     except EffectInDoubtError as error:
         _doubt(session, step, {"code": error.code, "message": error.message})
     except EffectKeyReusedError as error:
@@ -254,6 +259,10 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
     ending: BaseException = SliceDone("dead_lettered")
     with session.owned():
         effects.fail(**_entry(session, step), error=facts)
+        estimate = session.bound(step).declared.estimate
+        if estimate is not None:
+            budgets.release(session, effect_key(step), estimate)
+        budgets.charge(session)
         _note(session, step, EffectState.FAILED)
         if undoes:
             delivery.dead_letter_task(session, step, "compensation_failed", error.message)
@@ -296,6 +305,7 @@ def _doubt(
     ending: EngineSignal = SliceDone("dead_lettered")
     with session.owned():
         effects.mark_in_doubt(**_entry(session, step), error=facts)
+        budgets.charge(session)
         _note(session, step, EffectState.IN_DOUBT)
         if tried:
             step_runner.add_attempt(session, step, facts)

@@ -5,7 +5,7 @@ Who may ask and whether the goal fits is decided before; nothing else inserts ta
 
 from ledger_app.domain.canonical import digest_of
 from ledger_app.services import audit
-from tasks_app.engine import continuation, plans
+from tasks_app.engine import budgets, continuation, plans
 from tasks_app.models import Task
 from tasks_app.workflows.planning import Plan
 
@@ -15,12 +15,14 @@ def store_task(
 ) -> None:
     """Store a new task with its plan and owe its first slice.
 
-    Transaction: the caller's. Locks: nothing that was there before; the task's audit stream.
+    Transaction: the caller's. Locks: budget rows above the task; the task's audit stream.
+    Raises: BudgetRequiredError, BudgetInsufficientError; the caller must store nothing.
     """
     task.plan_result = plan.result
     # A function's steps are known when they are reached.
     task.progress_total = len(plan.steps) or None
     task.save(force_insert=True)
+    budgets.open_task(task)
     plans.store_plan(task.tenant_id, task.id, plan)
     continuation.owe(task.id, task.tenant_id, "admitted")
     audit.append(
@@ -38,6 +40,7 @@ def store_task(
             "steps": len(plan.steps),
             "source": task.source,
             "forked_from": None if task.forked_from_id is None else str(task.forked_from_id),
+            "budget": task.budget,
             "parent": None if task.parent_id is None else str(task.parent_id),
         },
     )

@@ -74,6 +74,10 @@ class ClaimedTask:
     progress_done: int
     progress_total: int | None
     closing_as: str
+    budget: dict[str, int]
+    steps_done: int
+    active_seconds: float
+    deadline_at: datetime | None
 
 
 @dataclass(slots=True)
@@ -103,7 +107,7 @@ class Lease:
 
     @property
     def now(self) -> datetime:
-        """Return about the database's time, without asking it: for people, never for a decision."""
+        """Return about the database's time, without asking it: for people and for deadlines."""
         return self.started_at + timedelta(seconds=time.monotonic() - self.claimed_at)
 
     def check(self, margin_seconds: float = 0) -> None:
@@ -379,7 +383,7 @@ def database_now() -> datetime:
 
 
 def _parsed(row: tuple[Any, ...]) -> list[Any]:
-    json_columns = {"goal", "plan_result", "checkpoint_policy", "approval_policy"}
+    json_columns = {"goal", "plan_result", "checkpoint_policy", "approval_policy", "budget"}
     return [
         json.loads(value) if column in json_columns and isinstance(value, str) else value
         for column, value in zip(sql.TASK_COLUMNS, row, strict=True)

@@ -3,10 +3,11 @@
 import time
 from typing import Any
 
+from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import ConfigurationError
-from tasks_app.engine import step_runner, values
+from tasks_app.engine import budgets, step_runner, values
 from tasks_app.engine.session import SliceSession
-from tasks_app.engine.step_context import RunningStep
+from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.models import Step, StepRange
 from tasks_app.workflows import ItemError
 from tasks_app.workflows.definition import StepDefinition
@@ -55,6 +56,9 @@ class _MapRun:
         self.collect = bool(step.options.get("collect"))
         self.max_failed = step.options.get("max_failed")
         self._earlier = _EarlierResults(session, step)
+        # The open range: its first item, and what its reservation is called.
+        self._first = step.next_item
+        self._source = ""
         self._begin()
 
     def _begin(self) -> None:
@@ -71,9 +75,12 @@ class _MapRun:
         """Run ranges of items; a range ends at the chunk's size or when a commit is due."""
         while self.step.next_item < self.items.count:
             self._run_range()
-            if self.session.flush_due:
-                self.session.commit()
-            if self.session.look_for_commands() or self.session.is_spent:
+            session = self.session
+            if budgets.is_concerned(session, self.declared.estimate):
+                self.flush()
+            elif session.flush_due:
+                session.commit()
+            if session.look_for_commands() or session.is_spent or session.is_out_of_budget:
                 return self._finish_if_done()
         return self._finish_if_done()
 
@@ -93,11 +100,15 @@ class _MapRun:
 
     def _run_range(self) -> None:
         first = self.step.next_item
+        end = self._end_of_range(first)
+        self._first = first
+        self._source = f"{effect_key(self.step)}[{first}]"
+        step_runner.reserve(self.session, self.step, self._source, self.declared, calls=end - first)
         rows: list[dict[str, Any]] = []
         digests: list[str] = []
         failed = 0
         try:
-            for item in self.items.read(first, min(first + self.chunk, self.items.count)):
+            for item in self.items.read(first, end):
                 digest = values.item_digest(self.step.method, item, self.extra)
                 row = self._earlier.find(digest) or self._run_item(item)
                 failed += "error" in row
@@ -105,11 +116,21 @@ class _MapRun:
                 digests.append(digest)
                 self._check_failed(failed)
                 session = self.session
-                if session.flush_due or session.is_spent or session.look_for_commands():
+                if session.flush_due or session.is_spent or session.is_out_of_budget:
+                    break
+                if session.look_for_commands():
                     break
         finally:
             if rows:
                 self._hold(first, rows, digests, failed)
+
+    def _end_of_range(self, first: int) -> int:
+        """Return where a range ends: after a chunk, the last item, or the last step allowed."""
+        end = min(first + self.chunk, self.items.count)
+        limit = self.session.task.budget.get(BudgetKind.STEPS)
+        if limit is None or not self.session.is_limited:
+            return end
+        return min(end, first + max(0, limit - int(self.session.counted[BudgetKind.STEPS])))
 
     def _hold(
         self, first: int, rows: list[dict[str, Any]], digests: list[str], failed: int
@@ -163,8 +184,14 @@ class _MapRun:
             )
 
     def flush(self) -> None:
-        """Keep what was done before an item stopped the map."""
-        self.session.commit()
+        """Commit what was done of a range, and what it used."""
+        session, done = self.session, self.step.next_item - self._first
+        if not budgets.is_concerned(session, self.declared.estimate):
+            session.commit()
+            return
+        with session.owned():
+            budgets.settle(session, self._source, self.declared.estimate, calls=done)
+            session.commit()
 
 
 class _EarlierResults:

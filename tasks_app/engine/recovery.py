@@ -204,7 +204,7 @@ def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
             task,
             TaskStatus.FAILED,
             actor="system:sweeper",
-            error={"code": "deadline_passed", "message": "The task's deadline passed."},
+            error=delivery.DEADLINE_PASSED,
             stop_reason="max_duration",
         )
 

@@ -18,6 +18,7 @@ from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import checkpoints, commit_sql, hot, queue, shutdown, transitions
 from tasks_app.engine.lease import ClaimedTask, Lease, database_now
+from tasks_app.engine.usage import UsageReport
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Slice, Step, Task
@@ -95,6 +96,9 @@ class SliceSession:
         self.step_began_at = time.monotonic()
         self.steps_done = 0
         self.started_at = time.monotonic()
+        # What calls used and no commit has entered yet.
+        self._reports: list[UsageReport] = []
+        self._active_until = self.started_at
         self._references: checkpoints.References | None = None
         self._held = _Held()
         self._units_since_checkpoint = 0
@@ -203,6 +207,44 @@ class SliceSession:
         """Count work that became known: the items of a map."""
         self.task.progress_total = (self.task.progress_total or 0) + units
 
+    # --- what it uses up -----------------------------------------------------------------------
+
+    def report(self, usage: UsageReport) -> None:
+        """Take down what a call used; entered with the step's outcome."""
+        self._reports.append(usage)
+
+    def take_reports(self) -> list[UsageReport]:
+        """Return what is not entered yet, and forget it."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    @property
+    def has_reports(self) -> bool:
+        """Tell whether a call used something that is not entered yet."""
+        return bool(self._reports)
+
+    @property
+    def counted(self) -> dict[str, float]:
+        """Return the task's finished steps and active seconds up to now, by kind of budget."""
+        return {
+            "steps": self.task.steps_done + self.steps_done,
+            "active_seconds": self.task.active_seconds + time.monotonic() - self.started_at,
+        }
+
+    @property
+    def is_limited(self) -> bool:
+        """Tell whether limits hold back what comes next; undoing is never held back."""
+        return bool(self.task.budget) and not self.task.closing_as
+
+    @property
+    def is_out_of_budget(self) -> bool:
+        """Tell whether the next step would be one too many."""
+        limits = self.task.budget
+        return self.is_limited and any(
+            limits.get(kind) is not None and used >= limits[kind]
+            for kind, used in self.counted.items()
+        )
+
     def _touch(self) -> None:
         if self._held.is_empty:
             self._held.since = time.monotonic()
@@ -253,6 +295,11 @@ class SliceSession:
         """Let people see how far a long step is; also writes what is held."""
         self.hold_event(EventType.PROGRESS, self._progress_told(time.monotonic()))
         self.commit()
+
+    def _active_seconds(self) -> float:
+        """Return the working time since the last commit."""
+        until, self._active_until = self._active_until, time.monotonic()
+        return self._active_until - until
 
     def _committed(self, row: tuple[Any, ...], held: _Held, *, is_checkpoint: bool) -> None:
         task = self.task
@@ -308,6 +355,7 @@ class SliceSession:
                 "fence": task.fence,
                 "next_position": self.next_position,
                 "units_done": held.units,
+                "active_seconds": self._active_seconds(),
                 "progress_done": task.progress_done,
                 "progress_total": task.progress_total,
                 "phase": self.phase[:100],

@@ -31,6 +31,10 @@ TASK_COLUMNS = (
     "progress_done",
     "progress_total",
     "closing_as",
+    "budget",
+    "steps_done",
+    "active_seconds",
+    "deadline_at",
 )
 
 # One statement for the lease of one process; the lock comes before the time is read.

@@ -19,6 +19,7 @@ from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import lease as leases
 from tasks_app.engine import secret_values
 from tasks_app.engine.session import SliceSession
+from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Step, Task
 from tasks_app.tools import artifact_store
@@ -143,6 +144,19 @@ class RunningStep:
 
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         return artifact_store.open_blob(self._task.tenant_id, reference.sha256)
+
+    def usage(
+        self,
+        source_id: str,
+        *,
+        model: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_micros: int | None = None,
+    ) -> None:
+        self._session.report(
+            UsageReport(source_id, model, input_tokens, output_tokens, cost_micros)
+        )
 
     def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
         offsets: list[int] = []

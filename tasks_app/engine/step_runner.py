@@ -17,11 +17,16 @@ from psycopg.pq import TransactionStatus
 
 from ledger_app.domain.redaction import redact
 from tasks_app import syncpoints
-from tasks_app.domain.errors import ConfigurationError
-from tasks_app.engine import delivery, secret_values, transitions, values
+from tasks_app.domain.errors import (
+    BudgetExceededError,
+    ConfigurationError,
+    PriceUnknownError,
+    RuntimeFault,
+)
+from tasks_app.engine import budgets, delivery, secret_values, transitions, values
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
-from tasks_app.engine.step_context import RunningStep
+from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Attempt, Step
 from tasks_app.workflows.definition import StepDefinition
@@ -47,6 +52,7 @@ def run_step(session: SliceSession, step: Step) -> None:
         _run_atomic(session, step, bound, lambda ctx: method(ctx, *positional, **named))
         return
     begin(session, step, declared)
+    reserve(session, step, effect_key(step), declared)
     try:
         result = call(session, step, declared, lambda ctx: method(ctx, *positional, **named))
         value = values.to_json(method, result)
@@ -54,7 +60,11 @@ def run_step(session: SliceSession, step: Step) -> None:
         fail_try(session, step, declared, error)
         return
     succeed(session, step, value)
-    if not declared.pure or declared.expensive or session.flush_due:
+    if budgets.is_concerned(session, declared.estimate):
+        with session.owned():
+            budgets.settle(session, effect_key(step), declared.estimate)
+            session.commit(checkpoint="expensive" if declared.expensive else "")
+    elif not declared.pure or declared.expensive or session.flush_due:
         session.commit(checkpoint="expensive" if declared.expensive else "")
 
 
@@ -86,6 +96,8 @@ def _run_atomic(
             value = _atomic_value(session, step, bound, ctx, body)
             ctx.write_artifacts()
             succeed(session, step, value)
+            if session.has_reports:
+                budgets.charge(session)
             session.commit(checkpoint="expensive" if declared.expensive else "")
     except _BodyError as failed:
         fail_try(session, step, declared, failed.cause)
@@ -115,6 +127,35 @@ def _atomic_value(
     except Exception as error:
         raise _BodyError(error) from error
     return value
+
+
+def reserve(
+    session: SliceSession, step: Step, source: str, declared: StepDefinition, *, calls: int = 1
+) -> None:
+    """Take out of the task's budget what so many calls may use at most, before the first of them.
+
+    Transaction: its own; nothing is written where nothing is limited.
+    Raises: SafePointNeeded, or SliceDone when it is too much or has no price.
+    """
+    if declared.estimate is None or not session.is_limited:
+        return
+    try:
+        with session.owned(undisturbed=True):
+            budgets.reserve(session, source, declared.estimate, calls=calls)
+    except (BudgetExceededError, PriceUnknownError) as error:
+        out_of_budget(session, step, error)
+
+
+def out_of_budget(session: SliceSession, step: Step, error: RuntimeFault) -> NoReturn:
+    """End a task that may not go on with this step. Transaction: its own."""
+    with session.owned():
+        session.commit(checkpoint="budget")
+        ending = delivery.fail_task(
+            session,
+            {"step": step.key, "code": error.code, "message": error.message, **error.fields},
+            stop_reason=error.code,
+        )
+    raise ending
 
 
 def begin(session: SliceSession, step: Step, declared: StepDefinition) -> None:
@@ -184,6 +225,7 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
     if declared.on_failure == "skip":
         skip(session, step, "it failed", error=facts)
         with session.owned():
+            budgets.settle(session, effect_key(step), declared.estimate)
             session.commit(checkpoint="failure")
             add_attempt(session, step, facts)
         return
@@ -193,11 +235,13 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
         again = "running" if step.kind == "map" else "planned"
         session.hold_result(step, again, error=facts, finished=False)
         with session.owned():
+            budgets.settle(session, effect_key(step), declared.estimate)
             add_attempt(session, step, facts)
             delivery.dead_letter_task(session, step, "step_failed", facts["message"])
         raise SliceDone("dead_lettered")
     session.hold_result(step, "failed", error=facts)
     with session.owned():
+        budgets.settle(session, effect_key(step), declared.estimate)
         session.commit(checkpoint="failure")
         add_attempt(session, step, facts)
         ending = fail_for_good(session, step, facts, "step_failed")
@@ -237,6 +281,7 @@ def try_again(
     session.hold_result(step, again, error=facts, finished=False)
     task = session.task
     with session.owned():
+        budgets.charge(session)
         session.commit(checkpoint="failure")
         retry_at = database_now() + _pause(declared, step.attempts)
         add_attempt(session, step, facts, retry_at=retry_at)

@@ -27,6 +27,7 @@ class EventType(StrEnum):
     STEERING_APPLIED = "steering.applied"
     REPAIRED = "repaired"
     INPUT_REQUIRED = "input_required"
+    BUDGET = "budget"
     TERMINAL = "terminal"
 
 
@@ -107,6 +108,15 @@ class CheckpointData(TypedDict):
     checkpoint: int
 
 
+class BudgetData(TypedDict):
+    """So much of a limit of the task is used: `percent` is 80 or 100."""
+
+    kind: str
+    percent: int
+    spent: int
+    limit: int
+
+
 class SteeringAppliedData(TypedDict):
     """A command took effect, or was refused, at a safe point."""
 
@@ -144,6 +154,7 @@ DATA_SHAPES: Mapping[EventType, type] = {
     EventType.LOG: LogData,
     EventType.ARTIFACT: ArtifactData,
     EventType.CHECKPOINT: CheckpointData,
+    EventType.BUDGET: BudgetData,
     EventType.STEERING_APPLIED: SteeringAppliedData,
     EventType.REPAIRED: RepairedData,
     EventType.INPUT_REQUIRED: InputRequiredData,

@@ -2,6 +2,7 @@
 
 from tasks_app.models.access import AgentIdentity, ApiKey, Membership, Tenant
 from tasks_app.models.artifact import Artifact
+from tasks_app.models.budget import Budget, Price, Reservation
 from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step, StepRange
 from tasks_app.models.journal import Event
 from tasks_app.models.plan import PlanVersion
@@ -16,12 +17,15 @@ __all__ = [
     "ApprovalDecision",
     "Artifact",
     "Attempt",
+    "Budget",
     "Checkpoint",
     "Event",
     "Membership",
     "Outbox",
     "PlanVersion",
+    "Price",
     "Repair",
+    "Reservation",
     "Slice",
     "SteeringCommand",
     "Step",

@@ -41,7 +41,18 @@ CHILD_KEYS = (
     ("tasks_app_task", "parent_id", "tasks_app_task"),
     ("tasks_app_task", "parent_step_id", "tasks_app_step"),
 )
-COMPOSITE_KEYS = (*FIRST_COMPOSITE_KEYS, *REPAIR_KEYS, *PLAN_KEYS, *CHILD_KEYS)
+BUDGET_KEYS = (
+    ("tasks_app_budget", "agent_id", "tasks_app_agentidentity"),
+    ("tasks_app_budget", "task_id", "tasks_app_task"),
+    ("tasks_app_reservation", "task_id", "tasks_app_task"),
+)
+COMPOSITE_KEYS = (
+    *FIRST_COMPOSITE_KEYS,
+    *REPAIR_KEYS,
+    *PLAN_KEYS,
+    *CHILD_KEYS,
+    *BUDGET_KEYS,
+)
 
 # Facts of admission that no later statement may name (S9); the first ones are of 0002.
 FIRST_ADMISSION_FACTS = (
@@ -60,7 +71,7 @@ ADMISSION_FACTS = (*FIRST_ADMISSION_FACTS, "parent_id", "parent_step_id")
 
 # Rows that may be added but never changed or removed, by anyone.
 FIRST_APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
-APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair", "tasks_app_planversion")
+APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair", "tasks_app_planversion", "tasks_app_price")
 
 
 def composite_key_sql(

@@ -88,6 +88,8 @@ class Task(models.Model):
     progress_total = models.BigIntegerField(null=True)
     phase = models.CharField(max_length=100, default="", blank=True)
     steps_done = models.BigIntegerField(default=0)
+    # How long slices have worked on it; counts against the budget of that name.
+    active_seconds = models.FloatField(default=0)
 
     cancel_requested_at = models.DateTimeField(null=True)
     # How the task ends once what it did is undone, and the words for that end; empty: it goes on.

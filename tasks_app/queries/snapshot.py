@@ -24,10 +24,11 @@ from django.db.models import (
 from django.db.models.functions import Coalesce, JSONObject
 from django.utils.translation import gettext as _
 
+from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import OUTSIDE, TaskStatus, progress_of
-from tasks_app.models import Approval, SteeringCommand, Step, Task
+from tasks_app.models import Approval, Budget, SteeringCommand, Step, Task
 from tasks_app.queries.holds import Hold, find_hold
 from tasks_app.queries.people import Person, person
 from tasks_app.queries.relatives import Relative, children_of_each, parent_of_each, relatives
@@ -72,6 +73,22 @@ class OpenQuestion:
     step_key: str
     prompt: str
     schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One limit of the task; `reserved` is taken by calls whose use is not known yet."""
+
+    kind: str
+    limit: int
+    spent: int
+    reserved: int
+
+    @property
+    def percent(self) -> int:
+        """Return how much of the limit is taken, 100 at most."""
+        taken = self.spent + self.reserved
+        return 100 if taken >= self.limit else taken * 100 // self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ class TaskSnapshot:
     result: Any
     stop_reason: str
     steps_done: int
+    budget: tuple[BudgetLine, ...]
     initiator: Person
     created_at: datetime
     updated_at: datetime
@@ -195,6 +213,14 @@ def _rows(principal: Principal) -> QuerySet[Task]:
         .annotate(number=Count("id"))
         .values("number")
     )
+    limits = (
+        Budget.objects.for_tenant(principal.tenant_id)
+        .filter(task_id=OuterRef("pk"), limit_amount__isnull=False)
+        .order_by("id")
+        .values_list(
+            JSONObject(kind="kind", limit="limit_amount", spent="spent", reserved="reserved")
+        )
+    )
     rows: QuerySet[Task] = Task.objects.visible_to(principal)
     return rows.select_related("initiator").annotate(
         open_approvals=ArraySubquery(approval[:1]),
@@ -202,6 +228,7 @@ def _rows(principal: Principal) -> QuerySet[Task]:
         open_questions=ArraySubquery(question[:1]),
         parents=parent_of_each(principal),
         started_tasks=children_of_each(principal),
+        limits=ArraySubquery(limits),
         pending_commands=Coalesce(Subquery(pending), 0),
         lease_left=ExpressionWrapper(
             F("lease_expires_at") - Func(function="clock_timestamp"),
@@ -237,8 +264,18 @@ def _snapshot(principal: Principal, row: Any) -> TaskSnapshot:
         forked_from=row.forked_from_id,
         parent=next(iter(relatives(row.parents)), None),
         children=relatives(row.started_tasks),
+        budget=tuple(_budget_line(row, found) for found in row.limits or ()),
         initiator=person(row.initiator),
     )
+
+
+def _budget_line(row: Task, found: dict[str, Any]) -> BudgetLine:
+    # What the engine counts itself is read from its counters while the task lives.
+    counted = {
+        BudgetKind.STEPS.value: row.steps_done,
+        BudgetKind.ACTIVE_SECONDS.value: round(row.active_seconds),
+    }
+    return BudgetLine(**{**found, "spent": counted.get(found["kind"], found["spent"])})
 
 
 def _checkpoint(row: Task) -> LastCheckpoint | None:

@@ -87,6 +87,20 @@ def command_word(value: str) -> str:
     return str(words.COMMANDS.get(value, value))
 
 
+@register.filter
+def budget_word(value: str) -> str:
+    """Return the word for a kind of budget."""
+    return str(words.BUDGETS.get(value, value))
+
+
+@register.filter
+def budget_amount(value: int, kind: str) -> str:
+    """Return an amount of a kind of budget as people read it."""
+    if kind == "active_seconds":
+        return duration(value)
+    return money(value) if kind == "money_micros" else number(value)
+
+
 @register.simple_tag
 def event_icon(event_type: str) -> SafeString:
     """Return the icon of an event's type."""
@@ -148,6 +162,16 @@ def _waiting_lead(facts: dict[str, Any]) -> list[str]:
     return [reason]
 
 
+def _budget_lead(facts: dict[str, Any]) -> list[str]:
+    kind = str(facts.pop("kind", ""))
+    spent, limit = (budget_amount(facts.pop(name, 0), kind) for name in ("spent", "limit"))
+    share = f"{facts.pop('percent', '')} %"
+    return [
+        f"{budget_word(kind)} {share}",
+        _("%(spent)s of %(limit)s") % {"spent": spent, "limit": limit},
+    ]
+
+
 def _end_lead(facts: dict[str, Any]) -> list[str]:
     facts.pop("receiptId", None)
     return [word(facts.pop("status", ""), "task")]
@@ -160,6 +184,7 @@ _LEADS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "artifact": _artifact_lead,
     "checkpoint": lambda facts: [f"#{facts.pop('checkpoint', '')}"],
     "steering.applied": _command_lead,
+    "budget": _budget_lead,
     "input_required": _waiting_lead,
     "task.snapshot": lambda facts: [str(facts.pop("reason", ""))],
     "terminal": _end_lead,

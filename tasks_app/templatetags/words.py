@@ -69,6 +69,7 @@ LOOKS: dict[str, dict[str, Look]] = {
         "artifact": Look(_("Artifact"), "doc", "green"),
         "checkpoint": Look(_("Checkpoint"), "check", "neutral"),
         "steering.applied": Look(_("Command"), "flag", "violet"),
+        "budget": Look(_("Budget"), "warning", "amber"),
         "repaired": Look(_("Repaired"), "recover", "violet"),
         "input_required": Look(_("Input required"), "warning", "amber"),
         "terminal": Look(_("Ended"), "stop", "neutral"),
@@ -104,6 +105,14 @@ STEP_KINDS: "dict[str, str | _StrPromise]" = {
 
 # Codes that tables show in small: what ended a slice, why a checkpoint was written, which door a
 # request used, and what an act does when it is tried twice.
+BUDGETS: "dict[str, str | _StrPromise]" = {
+    "steps": _("Steps"),
+    "active_seconds": _("Active time"),
+    "tool_calls": _("Tool calls"),
+    "tokens": _("Tokens"),
+    "money_micros": _("Money"),
+}
+
 CODES: "dict[str, dict[str, str | _StrPromise]]" = {
     "outcome": {
         "running": _("running"),

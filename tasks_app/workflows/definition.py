@@ -6,7 +6,7 @@ imports the other.
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
@@ -54,8 +54,35 @@ class Budget:
 
     steps: int | None = None
     active_seconds: int | None = None
+    tool_calls: int | None = None
     tokens: int | None = None
     money_micros: int | None = None
+
+    def limits(self) -> dict[str, int | None]:
+        """Return the limits by kind."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one call of a step may use at most; taken out of the task's budget before the call.
+
+    `model` names the tenant's price by which tokens become money where money is limited.
+    """
+
+    tokens: int = 0
+    tool_calls: int = 0
+    money_micros: int = 0
+    model: str = ""
+
+    def amounts(self, calls: int = 1) -> dict[str, int]:
+        """Return what so many calls may use, by kind of budget."""
+        amounts = {
+            "tokens": self.tokens,
+            "tool_calls": self.tool_calls,
+            "money_micros": self.money_micros,
+        }
+        return {kind: amount * calls for kind, amount in amounts.items() if amount}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +111,7 @@ class StepDefinition:
     unattended: bool = False
     # The name of the effect that undoes this one; empty for none.
     compensate: str = ""
+    estimate: Estimate | None = None
 
     def wants_approval(self, approve_before: Collection[str]) -> bool:
         """Tell whether an effect may not happen without an approval, whatever its caller says."""
@@ -151,6 +179,21 @@ class StepContext(Protocol):
 
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         """Open a stored output for reading; the caller closes it."""
+
+    def usage(
+        self,
+        source_id: str,
+        *,
+        model: str,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost_micros: int | None = None,
+    ) -> None:
+        """Report what a call of a model used; counted once for each `source_id` of the task.
+
+        Without `cost_micros` the tenant's newest price of the model is taken, where money is
+        limited.
+        """
 
     def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
         """Stream rows into a list that a map can read by ranges."""
@@ -256,6 +299,7 @@ def step(
     expensive: bool = False,
     atomic: bool = False,
     on_failure: str = "fail",
+    estimate: Estimate | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as a step: its result is stored once and never computed again.
 
@@ -268,7 +312,10 @@ def step(
         atomic: what the body writes with the ORM, its result and the cursor are one commit.
         on_failure: after the last try "fail" fails the task, "skip" goes on with None as the
             result, "ask" holds the task for a person.
+        estimate: what one call may use at most; reserved out of the task's budget before it.
     """
+    if atomic and estimate is not None:
+        raise ConfigurationError("an atomic step calls nothing outside: it has no estimate")
     if atomic and pure:
         raise ConfigurationError("an atomic step is committed by itself: it cannot be pure")
     if on_failure not in ON_FAILURE:
@@ -284,6 +331,7 @@ def step(
         expensive=expensive,
         atomic=atomic,
         on_failure=on_failure,
+        estimate=estimate,
     )
 
 
@@ -296,6 +344,7 @@ def effect(
     title: str = "",
     retry: Retry | None = None,
     timeout_seconds: float = 60,
+    estimate: Estimate | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as an act on the outside world, done once and entered in the ledger.
 
@@ -313,6 +362,7 @@ def effect(
         title: what people see as the phase; default the method's name.
         retry: default three tries; an opaque effect has one.
         timeout_seconds: limit of one call.
+        estimate: what the call may use at most besides the one tool call that it is.
     """
     return _declare(
         kind="effect",
@@ -324,6 +374,7 @@ def effect(
         unattended=unattended,
         compensate=compensate,
         expensive=True,
+        estimate=replace(estimate or Estimate(), tool_calls=1),
     )
 
 

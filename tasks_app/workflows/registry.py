@@ -143,3 +143,8 @@ def _info(definition: type[Workflow[Any, Any]]) -> WorkflowInfo:
         definition=definition,
         schema=definition.goal_type().model_json_schema(),
     )
+
+
+def forget(name: str) -> None:
+    """Drop a definition: for tests that register one of their own."""
+    _known.pop(name, None)

@@ -313,3 +313,44 @@ class TestSteering:
         api = api_of(world.tenant, role)
         answer = self.steer(api, world.path("/runtime/tasks/{task}"), type=kind)
         assert (answer.status_code, answer.json()["code"]) == (403, "capability_required")
+
+
+class TestBudget:
+    """Limits over REST: what a task may use, and what stands above it."""
+
+    def test_task_shows_its_limits(self) -> None:
+        """What was asked for comes back with what is used of it."""
+        api = api_of(make_tenant(), "submitter")
+        made = api.post("/runtime/tasks", {**task_body(), "budget": {"steps": 5, "tokens": 10}})
+        assert made.status_code == 201
+        shown = api.get(made.json()["statusUrl"]).json()["budget"]
+        assert shown == [
+            {"kind": "steps", "limit": 5, "spent": 0, "reserved": 0},
+            {"kind": "tokens", "limit": 10, "spent": 0, "reserved": 0},
+        ]
+
+    def test_limit_above_is_granted_once(self) -> None:
+        """Under a limit a task must say its part, and two tasks never get the same."""
+        tenant = make_tenant()
+        admin, submitter = api_of(tenant, "admin"), api_of(tenant, "submitter")
+        limit = {"kind": "tokens", "limit": 100, "reason": "plan B"}
+        assert admin.post("/runtime/budgets", limit).status_code == 200
+        refused = submitter.post("/runtime/tasks", task_body())
+        assert (refused.status_code, refused.json()["code"]) == (422, "budget_required")
+        asked = {**task_body(), "budget": {"tokens": 60}}
+        assert submitter.post("/runtime/tasks", asked).status_code == 201
+        second = submitter.post("/runtime/tasks", asked)
+        assert (second.status_code, second.json()["code"]) == (409, "budget_insufficient")
+        assert "100" not in second.content.decode()
+        [row] = admin.get("/runtime/budgets").json()["items"]
+        assert (row["limit"], row["reserved"], row["spent"]) == (100, 60, 0)
+        assert admin.post("/runtime/budgets", {**limit, "limit": None}).status_code == 200
+        assert submitter.post("/runtime/tasks", task_body()).status_code == 201
+
+    @pytest.mark.parametrize("limit", [-1, 1.5, True, "5"])
+    def test_bad_limits_are_refused(self, limit: object) -> None:
+        """Whole numbers from 0 on, nothing else."""
+        api = api_of(make_tenant(), "submitter")
+        answer = api.post("/runtime/tasks", {**task_body(), "budget": {"tokens": limit}})
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["pointer"] == "/budget/tokens"

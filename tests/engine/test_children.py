@@ -105,10 +105,9 @@ def test_parent_waits_without_a_process_and_takes_the_result(engine: Engine) -> 
     task_id, child = wait_for_child(engine, text="abc")
     parent = engine.task(task_id)
     assert (parent.status, parent.next_wake_at, parent.lease_owner) == ("queued", None, None)
-    assert (child.source, child.goal, child.budget) == (
+    assert (child.source, child.goal) == (
         "child",
         {"n": 3},
-        {"share_of_parent": 0.25},
     )
     assert (child.initiator_id, child.agent_id) == (parent.initiator_id, parent.agent_id)
     assert child.deadline_at == parent.deadline_at

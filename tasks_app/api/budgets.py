@@ -1,0 +1,88 @@
+"""Limits and prices over REST: list them, set them."""
+
+from typing import ClassVar
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tasks_app.admission.budgets import set_limit, set_price
+from tasks_app.api.base import PageQuery, RuntimeView, answer
+from tasks_app.api.documented import documented
+from tasks_app.api.inputs import LimitInput, PriceInput
+from tasks_app.api.outputs import LimitOut, LimitPage, PriceOut, PricePage
+from tasks_app.queries.budgets import limit_row, list_limits, list_prices, price_row
+
+
+class BudgetListView(RuntimeView):
+    """The limits that stand above tasks."""
+
+    capabilities: ClassVar = {"GET": "budgets:manage", "POST": "budgets:manage"}
+    query_models: ClassVar = {"GET": PageQuery}
+
+    @documented("listBudgets", "List limits", capability="budgets:manage", query=PageQuery,
+                returns=LimitPage)  # fmt: skip
+    def get(self, request: Request) -> Response:
+        """Return the limits of the tenant and of its agents, with what is used of them."""
+        return self.page(LimitOut, list_limits)
+
+    @documented(
+        "setBudget",
+        "Set a limit",
+        capability="budgets:manage",
+        body=LimitInput,
+        returns=LimitOut,
+        example={"kind": "tokens", "period": "month", "limit": 50_000_000, "reason": "plan B"},
+    )
+    def post(self, request: Request) -> Response:
+        """Set or lift how much of a kind may be used; running tasks keep what they were granted."""
+        body = self.body(LimitInput)
+        row = set_limit(
+            self.principal,
+            kind=body.kind,
+            limit=body.limit,
+            period=body.period,
+            agent_id=body.agent_id,
+            reason=body.reason,
+            request_id=self.request_id,
+        )
+        return answer(LimitOut.of(limit_row(row)))
+
+
+class PriceListView(RuntimeView):
+    """What models and tools cost."""
+
+    capabilities: ClassVar = {"GET": "budgets:manage", "POST": "budgets:manage"}
+    query_models: ClassVar = {"GET": PageQuery}
+
+    @documented("listPrices", "List prices", capability="budgets:manage", query=PageQuery,
+                returns=PricePage)  # fmt: skip
+    def get(self, request: Request) -> Response:
+        """Return prices, the newest first."""
+        return self.page(PriceOut, list_prices)
+
+    @documented(
+        "setPrice",
+        "Set a price",
+        capability="budgets:manage",
+        body=PriceInput,
+        returns=PriceOut,
+        status=201,
+        example={
+            "subject": "small",
+            "unit": "input_token",
+            "microsPerMillion": 2_500_000,
+            "reason": "price list of May",
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Say what a million units cost from now on."""
+        body = self.body(PriceInput)
+        price = set_price(
+            self.principal,
+            subject=body.subject,
+            unit=body.unit,
+            micros_per_million=body.micros_per_million,
+            reason=body.reason,
+            request_id=self.request_id,
+        )
+        return answer(PriceOut.of(price_row(price)), status=201)
