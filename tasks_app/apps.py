@@ -17,6 +17,7 @@ class TasksAppConfig(AppConfig):
     def ready(self) -> None:
         # Imported late: django-eventstream reads the settings when it is imported.
         from tasks_app.events import checks, listening  # noqa: F401 - checks register themselves
+        from tasks_app.workflows import checks as declarations  # noqa: F401 - likewise
 
         listening.install()
         autodiscover_modules("durable")

@@ -57,7 +57,10 @@ def add(definition: type[Workflow[Any, Any]]) -> None:
     definition.goal_type()
     if definition.version in definition.compatible_with:
         raise ConfigurationError(f"{name}: compatible_with names other versions than its own")
-    for step in definition.declared_steps():
+    steps = definition.declared_steps()
+    for step in steps:
+        if sum(other.name == step.name for other in steps if other is not step):
+            raise ConfigurationError(f"{name}: two steps are called {step.name}")
         if step.name in _HOOKS:
             raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
         if step.kind == "effect":
@@ -111,6 +114,11 @@ def get_definition(name: str) -> type[Workflow[Any, Any]]:
 def get_workflow(name: str) -> WorkflowInfo:
     """Return one workflow for lists and forms; raises UnknownWorkflowError."""
     return _info(get_definition(name))
+
+
+def registered() -> list[type[Workflow[Any, Any]]]:
+    """Return every definition, also of workflows that are not enabled here."""
+    return [_known[name] for name in sorted(_known)]
 
 
 def list_workflows() -> list[WorkflowInfo]:
