@@ -4,7 +4,8 @@ Of two operators with one `expectedVersion` exactly one is accepted: the compari
 version are one transaction under the row's lock (E6).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,8 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import REASON_MAX, CommandType, check_payload
 from tasks_app.domain.steering import rejection as rejection_of
-from tasks_app.engine import command_intake, steering
+from tasks_app.engine import command_intake, replanning, steering
+from tasks_app.engine.replanning import PlanPreview
 from tasks_app.models import SteeringCommand, Task
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
@@ -71,14 +73,7 @@ def submit_command(
         nothing was stored.
     """
     kind = _parse(type, payload, reason)
-    capability = "tasks:cancel" if kind is CommandType.CANCEL else "tasks:steer"
-    task = Task.objects.visible_to(principal).filter(pk=task_id).first()
-    if task is None:
-        require(principal, "tasks:read")
-        raise NotFoundError("Not found.")
-    require(principal, capability, task)
-    if principal.user_id is None:
-        raise NotAllowedError(capability, "A command needs a person who gives it.")
+    task = _steerable(principal, task_id, kind)
     _check_goal_patch(kind, task, payload)
     fingerprint = idempotency.fingerprint_of(
         {"task": str(task_id), "type": kind.value, "payload": dict(payload), "reason": reason}
@@ -95,6 +90,49 @@ def submit_command(
         )
     syncpoints.reach("cancel.after_request", task_id)
     return _outcome(command, task, replayed=False)
+
+
+def preview_command(
+    principal: Principal,
+    *,
+    task_id: UUID,
+    type: str,  # noqa: A002 - the command's field has this name everywhere
+    payload: Mapping[str, Any],
+    expected_version: int | None,
+    reason: str,
+) -> PlanPreview:
+    """Return what an adjust_goal command would do to the plan, and change nothing (E72).
+
+    What would refuse the command refuses its preview in the same words; it is not stored, told or
+    audited. The plan may look different once steps have gone on meanwhile.
+
+    Raises:
+        NotFoundError, NotAllowedError, InvalidInputError, ReservedKeyError, VersionRequiredError,
+        VersionConflictError, TaskTerminalError, CommandRejectedError.
+    """
+    kind = _parse(type, payload, reason)
+    task = _steerable(principal, task_id, kind)
+    if kind is not CommandType.ADJUST_GOAL:
+        detail = "Only adjust_goal can be looked at before."
+        raise InvalidInputError(detail, [FieldProblem("/dryRun", "invalid_value", detail)])
+    _check_goal_patch(kind, task, payload)
+    _check_acceptable(task, kind, expected_version, payload)
+    with _goal_as_payload():
+        goal, parsed = steering.merged_goal(task, dict(payload))
+        return replanning.preview(task, goal, parsed)
+
+
+def _steerable(principal: Principal, task_id: UUID, kind: CommandType) -> Task:
+    """Return the task that a person may steer so. Raises: NotFoundError, NotAllowedError."""
+    capability = "tasks:cancel" if kind is CommandType.CANCEL else "tasks:steer"
+    task: Task | None = Task.objects.visible_to(principal).filter(pk=task_id).first()
+    if task is None:
+        require(principal, "tasks:read")
+        raise NotFoundError("Not found.")
+    require(principal, capability, task)
+    if principal.user_id is None:
+        raise NotAllowedError(capability, "A command needs a person who gives it.")
+    return task
 
 
 def _parse(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
@@ -116,16 +154,22 @@ def _check_goal_patch(kind: CommandType, task: Task, payload: Mapping[str, Any])
     """Refuse a goal that could not be worked on, before anything is locked or stored."""
     if kind is not CommandType.ADJUST_GOAL:
         return
-    try:
+    with _goal_as_payload():
         _, goal = steering.merged_goal(task, dict(payload))
         registry.get_definition(task.workflow)().check(goal)
+
+
+@contextmanager
+def _goal_as_payload() -> Iterator[None]:
+    """Say /payload/x of what the goal calls /goal/x, since that is what the caller has sent."""
+    try:
+        yield
     except GoalError as error:
         problem = FieldProblem("/payload" + error.pointer, error.code, error.detail)
         raise InvalidInputError(error.detail, [problem]) from error
     except UnknownWorkflowError:
         raise
     except InvalidInputError as error:
-        # What the goal calls /goal/x, the caller has sent as /payload/x.
         problems = [
             replace(problem, pointer="/payload" + problem.pointer.removeprefix("/goal"))
             for problem in error.errors

@@ -8,12 +8,12 @@ from django.urls import reverse
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tasks_app.admission.commands import submit_command
+from tasks_app.admission.commands import preview_command, submit_command
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.api.base import PageQuery, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import CommandInput
-from tasks_app.api.outputs import CommandAccepted, CommandOut, CommandPage
+from tasks_app.api.outputs import CommandAccepted, CommandOut, CommandPage, PlanPreviewOut
 from tasks_app.api.tasks import TaskObjectView
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.commands import list_commands
@@ -44,6 +44,7 @@ class CommandListView(TaskObjectView):
         returns=CommandAccepted,
         status=202,
         replays=True,
+        previews=PlanPreviewOut,
         codes=(
             "version_required",
             "version_conflict",
@@ -63,8 +64,14 @@ class CommandListView(TaskObjectView):
         },
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        """Store a command; it is applied at the task's next safe point."""
+        """Store a command; it is applied at the task's next safe point.
+
+        With `dryRun` an adjust_goal is only looked at: the answer tells the merged goal and what
+        the plan would keep, add and retire, and nothing is changed.
+        """
         body = self.body(CommandInput)
+        if body.dry_run:
+            return self._preview(task_id, body)
         key = clean_key(request.headers.get(HEADER))
         submitted = submit_command(
             self.principal,
@@ -81,6 +88,18 @@ class CommandListView(TaskObjectView):
         if submitted.replayed:
             headers["Idempotent-Replayed"] = "true"
         return answer(CommandAccepted.of(submitted, task_id=task_id), status=202, headers=headers)
+
+    def _preview(self, task_id: UUID, body: CommandInput) -> Response:
+        found = preview_command(
+            self.principal,
+            task_id=task_id,
+            type=body.type,
+            payload=body.payload,
+            expected_version=body.expected_version,
+            reason=body.reason,
+        )
+        shown = PlanPreviewOut.of(found, task_id=task_id, state_version=body.expected_version)
+        return answer(shown)
 
 
 def command_id_of(principal: Principal, task_id: UUID, key: str | None) -> UUID:

@@ -50,11 +50,12 @@ def documented(
     example: Mapping[str, Any] | None = None,
     replays: bool = False,
     etag: bool = False,
+    previews: type[BaseModel] | None = None,
 ) -> Callable[[F], F]:
     """Describe one method of a view; its docstring becomes the description.
 
     `codes` are those beyond what every such operation can answer; `replays` marks operations that
-    take an Idempotency-Key.
+    take an Idempotency-Key; `previews` is the answer to a dry run.
     """
 
     def decorate(method: F) -> F:
@@ -66,7 +67,10 @@ def documented(
             description=_description(method, capability, found),
             parameters=parameters,
             request=body,
-            responses=_responses(returns, status, found, replays=replays, etag=etag),
+            responses={
+                **_responses(returns, status, found, replays=replays, etag=etag),
+                **({200: OpenApiResponse(previews, description="Dry run.")} if previews else {}),
+            },
             examples=[OpenApiExample("Example", value=dict(example), request_only=True)]
             if example
             else None,

@@ -21,6 +21,8 @@ from tasks_app.api.records import (
     EffectPage,
     EventOut,
     EventPage,
+    PlanOut,
+    PlanPage,
     StepOut,
     StepPage,
 )
@@ -30,6 +32,7 @@ from tasks_app.queries.audit import list_audit
 from tasks_app.queries.checkpoints import list_checkpoints
 from tasks_app.queries.effects import list_effects
 from tasks_app.queries.events import list_events
+from tasks_app.queries.plans import list_plans
 from tasks_app.queries.steps import list_steps
 
 
@@ -50,6 +53,18 @@ class StepListView(HistoryView):
     def get(self, request: Request, task_id: UUID) -> Response:
         """Return the steps of all plans; retired ones say so."""
         return self.page(StepOut, list_steps, task_id)
+
+
+class PlanListView(HistoryView):
+    """How the plan changed."""
+
+    @documented(
+        "listPlans", "List a task's plans", capability="tasks:read", query=PageQuery,
+        returns=PlanPage,
+    )  # fmt: skip
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Return the plans, newest first; the list is empty while the first one stands."""
+        return self.page(PlanOut, list_plans, task_id)
 
 
 class CheckpointListView(HistoryView):

@@ -79,6 +79,9 @@ class TaskListQuery(PageQuery):
 class CommandInput(Input):
     """An instruction to a live task; applied at a safe point."""
 
+    dry_run: bool = Field(
+        False, strict=True, description="Only tell what adjust_goal would do to the plan."
+    )
     type: CommandType
     command_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
     payload: dict[str, Any] = Field(default_factory=dict)

@@ -224,6 +224,41 @@ class CommandAccepted(Output):
     state_version: int
 
 
+class StepNames(Output):
+    """Steps of one kind of a difference: how many, and the first of them."""
+
+    count: int
+    keys: list[str]
+
+
+class PlanDifference(Output):
+    """What a plan keeps, adds and retires of the one before."""
+
+    kept: StepNames
+    added: StepNames
+    retired: StepNames
+
+
+class MapForecast(Output):
+    """Items of a map that would not be run again; null: only running it can tell."""
+
+    step: str
+    items: int | None
+    kept: int | None
+
+
+class PlanPreviewOut(Output):
+    """What a changed goal would do to the plan; nothing was changed."""
+
+    task_id: UUID
+    state_version: int
+    plan_version: int
+    workflow_version: int
+    goal: Any
+    difference: PlanDifference
+    maps: list[MapForecast]
+
+
 class CommandOut(Output):
     """A command and what became of it."""
 

@@ -8,7 +8,7 @@ from django.urls import reverse
 from typing_extensions import override
 
 from tasks_app.api.base import Output
-from tasks_app.api.outputs import ListPage
+from tasks_app.api.outputs import ListPage, PlanDifference
 
 
 class StepOut(Output):
@@ -31,6 +31,22 @@ class StepOut(Output):
 
 class StepPage(ListPage[StepOut]):
     """Steps in their order."""
+
+
+class PlanOut(Output):
+    """One plan: why it was made and what it changed of the one before."""
+
+    version: int
+    cause: str
+    workflow_version: int
+    command_id: UUID | None
+    difference: PlanDifference
+    actor: str
+    created_at: datetime
+
+
+class PlanPage(ListPage[PlanOut]):
+    """Plans, newest first."""
 
 
 class CheckpointOut(Output):

@@ -27,6 +27,7 @@ _resources: list[URLPattern | URLResolver] = [
     path("dead-letters", repairs.HeldListView.as_view(), name="dead-letters"),
     path("dead-letters/causes", repairs.CauseListView.as_view(), name="dead-letter-causes"),
     path("tasks/<uuid:task_id>/steps", histories.StepListView.as_view(), name="steps"),
+    path("tasks/<uuid:task_id>/plans", histories.PlanListView.as_view(), name="plans"),
     path(
         "tasks/<uuid:task_id>/checkpoints",
         histories.CheckpointListView.as_view(),

@@ -15,6 +15,19 @@ from tasks_app.domain.errors import CorruptCheckpointError
 SCHEMA_VERSION = 2
 MAX_BYTES = 65_536
 
+# So many of the newest checkpoints of a task are kept, and besides them those with a name: written
+# for something that people look back at (E53).
+KEEP_NEWEST = 10
+NAMED_REASONS = (
+    "approval",
+    "dead_letter",
+    "end",
+    "question",
+    "rewind",
+    "steering",
+    "version_hold",
+)
+
 
 def _name_writer(document: dict[str, Any]) -> dict[str, Any]:
     """Version 2 tells which code wrote the document and which older one it continues."""

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from ledger_app.domain.canonical import canonical_text
+from tasks_app.domain.checkpoint import KEEP_NEWEST, NAMED_REASONS
 
 _OWNED = """
 WITH owned AS (
@@ -104,6 +105,12 @@ _PARTS = {
         %(next_step)s, %(document)s, %(sha256)s, owned.fence, %(reason)s, clock_timestamp()
     FROM owned
 )""",
+    # The one that this checkpoint pushes out of the newest ones, unless it has a name (E53).
+    "pruned": f""", pruned AS (
+    DELETE FROM tasks_app_checkpoint c USING owned
+    WHERE c.task_id = owned.id AND c.seq = owned.checkpoint_seq - {KEEP_NEWEST}
+        AND c.reason NOT IN ({", ".join(f"'{reason}'" for reason in NAMED_REASONS)})
+)""",
 }
 
 
@@ -115,12 +122,14 @@ def build(
     ranges: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
+    prunes: bool,
 ) -> tuple[str, dict[str, Any]]:
     """Return the statement that writes this under the task's fence, and its parameters (E21).
 
     Args:
         cursor: where the task stands, and its fence.
         steps: outcomes of steps; added: the same of steps that have no row yet.
+        prunes: the checkpoint pushes an older one out.
 
     The statement returns event_seq, checkpoint_seq, command_seq and status, or no row when the
     fence is old; then nothing was written.
@@ -139,6 +148,8 @@ def build(
         parts["events"] = {"event_count": len(events), "events": canonical_text(events)}
     if checkpoint is not None:
         parts["checkpoint"] = dict(checkpoint)
+        if prunes:
+            parts["pruned"] = {}
     parameters = dict(cursor)
     for values in parts.values():
         parameters |= values

@@ -13,6 +13,7 @@ from django.db.models import Count, F, Q, Sum
 from pydantic import BaseModel
 
 from ledger_app.services import audit
+from tasks_app.domain.errors import FieldProblem, InvalidInputError
 from tasks_app.engine import approvals, plans, values
 from tasks_app.engine.plans import PlanChange
 from tasks_app.models import PlanVersion, Step, StepRange, Task
@@ -45,17 +46,27 @@ class PlanPreview:
 
 
 def change_for(task: Task, goal: BaseModel) -> PlanChange:
-    """Return what the installed code plans for a goal, against the task's present plan."""
+    """Return what the installed code plans for a goal, against the task's present plan.
+
+    Raises:
+        UnknownWorkflowError; InvalidInputError when the code cannot plan for it.
+    """
     definition = registry.get_definition(task.workflow)
     if issubclass(definition, FunctionWorkflow):
         return plans.keep_all(task.tenant_id, task.id, task.next_position)
-    plan = plans.build(
-        task.tenant_id,
-        task.id,
-        definition=definition,
-        goal=goal,
-        approval_policy=task.approval_policy,
-    )
+    try:
+        plan = plans.build(
+            task.tenant_id,
+            task.id,
+            definition=definition,
+            goal=goal,
+            approval_policy=task.approval_policy,
+        )
+    except Exception as error:
+        # A fault of the author's code for this goal: the old plan stands, the change is refused.
+        detail = f"The workflow cannot plan for this goal: {error}"[:300]
+        problem = FieldProblem("/goal", "plan_failed", detail)
+        raise InvalidInputError(detail, [problem]) from error
     return plans.compare(task.tenant_id, task.id, plan)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ledger_app.queries import list_newest_effect_summaries
-from tasks_app.domain.checkpoint import CheckpointDocument, compress
+from tasks_app.domain.checkpoint import KEEP_NEWEST, NAMED_REASONS, CheckpointDocument, compress
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.engine import checkpoints, transitions
 from tasks_app.engine.lease import database_now
@@ -89,7 +89,8 @@ def preview(task: Task, seq: int) -> Rewind:
 def rewind(task: Task, seq: int) -> Rewind:
     """Make a held task continue from its checkpoint #seq, and return how it goes on.
 
-    A new checkpoint, which says from which it continues, becomes the newest; nothing is removed.
+    A new checkpoint, which says from which it continues, becomes the newest; it
+    pushes an old one out as every checkpoint does.
     The caller moves the task and audits the decision.
 
     Transaction: the caller's, which holds the task row.
@@ -110,6 +111,10 @@ def rewind(task: Task, seq: int) -> Rewind:
     task.checkpoint_seq, task.next_position = newest.checkpoint_seq, newest.next_position
     task.last_checkpoint_at = database_now()
     task.save(update_fields=["checkpoint_seq", "next_position", "last_checkpoint_at"])
+    outdated = Checkpoint.objects.for_tenant(task.tenant_id).filter(
+        task_id=task.id, seq=newest.checkpoint_seq - KEEP_NEWEST
+    )
+    outdated.exclude(reason__in=NAMED_REASONS).delete()
     transitions.append_event(
         task.id, task.tenant_id, EventType.CHECKPOINT, {"checkpoint": newest.checkpoint_seq}
     )

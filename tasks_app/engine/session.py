@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from tasks_app import conf, syncpoints
-from tasks_app.domain.checkpoint import compress
+from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import checkpoints, commit_sql, hot, queue, shutdown, transitions
@@ -365,6 +365,7 @@ class SliceSession:
             ranges=held.ranges,
             events=held.events,
             checkpoint=document,
+            prunes=self.task.checkpoint_seq >= KEEP_NEWEST,
         )
 
     def _tell_progress(self, held: _Held, *, is_last: bool) -> None:

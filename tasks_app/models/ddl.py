@@ -6,6 +6,8 @@ a change of the edge table without a migration is found.
 
 from collections.abc import Sequence
 
+from ledger_app.sql import RUNTIME_ROLES
+from tasks_app.domain.checkpoint import KEEP_NEWEST, NAMED_REASONS
 from tasks_app.domain.states import EDGES
 
 # (child table, column, parent table): both rows must belong to one tenant (S20). Each migration
@@ -150,6 +152,35 @@ def append_only_sql(tables: Sequence[str] = FIRST_APPEND_ONLY) -> tuple[str, str
     ]
     drop = [f"DROP TRIGGER {table}_final ON {table};" for table in tables]
     return "\n".join(add), "\n".join(drop)
+
+
+def pruning_sql() -> tuple[str, str]:
+    """Return SQL of the trigger by which the processes' roles remove no checkpoint but an old one.
+
+    Old is what has no name and is not among the newest (E53); the owner of the table may purge.
+    """
+    named = ", ".join(f"'{reason}'" for reason in NAMED_REASONS)
+    roles = ", ".join(f"'{role}'" for role in RUNTIME_ROLES)
+    return (
+        f"""
+CREATE OR REPLACE FUNCTION tasks_app_keep_checkpoint() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF OLD.reason IN ({named}) OR OLD.seq > {-KEEP_NEWEST} +
+      (SELECT t.checkpoint_seq FROM tasks_app_task t WHERE t.id = OLD.task_id)
+  THEN
+    RAISE EXCEPTION 'checkpoint % of task % is kept', OLD.seq, OLD.task_id
+      USING ERRCODE = 'check_violation', CONSTRAINT = 'checkpoint_kept';
+  END IF;
+  RETURN OLD;
+END $$;
+CREATE TRIGGER tasks_app_checkpoint_kept BEFORE DELETE ON tasks_app_checkpoint
+  FOR EACH ROW WHEN (current_user IN ({roles})) EXECUTE FUNCTION tasks_app_keep_checkpoint();
+""",
+        """
+DROP TRIGGER tasks_app_checkpoint_kept ON tasks_app_checkpoint;
+DROP FUNCTION tasks_app_keep_checkpoint();
+""",
+    )
 
 
 def storage_sql() -> tuple[str, str]:

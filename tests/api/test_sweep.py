@@ -70,6 +70,7 @@ ROUTES = (
     Route("/runtime/dead-letters/causes", "tasks:read", 200),
     Route("/runtime/tasks/{task}/steps", "tasks:read", 200),
     Route("/runtime/tasks/{task}/checkpoints", "tasks:read", 200),
+    Route("/runtime/tasks/{task}/plans", "tasks:read", 200),
     Route("/runtime/tasks/{task}/effects", "ledger:read", 200),
     Route("/runtime/tasks/{task}/artifacts", "artifacts:read", 200),
     Route("/runtime/tasks/{task}/journal", "tasks:read", 200),

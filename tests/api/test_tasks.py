@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from ledger_app.models import AuditEntry
 from tasks_app.models import Event, SteeringCommand, Task
-from tests.api.calls import Api, api_of, task_body
+from tests.api.calls import Api, api_of, task_body, without_id
 from tests.api.world import make_world
 from tests.factories import make_task, make_tenant
 
@@ -292,6 +292,61 @@ class TestSteering:
         answer = self.steer(api, path, type="adjust_goal", payload={"budget": {"steps": 10**6}})
         assert (answer.status_code, answer.json()["code"]) == (403, "capability_required")
         assert answer.json()["capability"] == "budgets:manage"
+
+    def test_dry_run_tells_the_difference_and_changes_nothing(self, api: Api, path: str) -> None:
+        """E72: the merged goal and what the plan would keep, add and retire; not even a trace."""
+        script = [{"op": "say", "text": "hello"}, {"op": "map", "count": 3}]
+        before = api.get(path).json()
+        entries = AuditEntry.objects.count()
+        answer = self.steer(api, path, type="adjust_goal", payload={"script": script}, dryRun=True)
+        body = answer.json()
+        assert answer.status_code == 200
+        assert (body["planVersion"], body["stateVersion"]) == (2, 1)
+        assert body["goal"]["script"] == script
+        assert body["difference"] == {
+            "kept": {"count": 1, "keys": ["run"]},
+            "added": {"count": 3, "keys": ["number", "square", "total"]},
+            "retired": {"count": 0, "keys": []},
+        }
+        assert body["maps"] == [{"step": "square", "items": None, "kept": None}]
+        assert api.get(path).json() == before
+        assert AuditEntry.objects.count() == entries
+        assert api.get(f"{path}/commands").json()["items"] == []
+        assert api.get(f"{path}/plans").json()["items"] == []
+
+    def test_dry_run_is_refused_as_the_command_would_be(self, api: Api, path: str) -> None:
+        """The same checks in the same words: versions, goal, limits, reason."""
+        goal: dict[str, Any] = {"type": "adjust_goal", "payload": {"note": "x"}}
+        changes: tuple[dict[str, Any], ...] = (
+            {"expectedVersion": None},
+            {"expectedVersion": 7},
+            {"payload": {"script": 3}},
+            {"payload": {"refuse_goal": True}},
+            {"payload": {"budget": {"steps": 10**6}}},
+            {"payload": {}},
+            {"reason": ""},
+        )
+        for change in changes:
+            dry = self.steer(api, path, **{**goal, **change}, dryRun=True)
+            real = self.steer(api, path, **{**goal, **change})
+            assert dry.status_code == real.status_code >= 400
+            assert without_id(dry) == without_id(real)
+        answer = self.steer(api, path, dryRun=True)
+        assert answer.status_code == 422
+        assert answer.json()["errors"][0]["pointer"] == "/dryRun"
+
+    def test_replaced_plans_are_listed(self, api: Api, path: str) -> None:
+        """E72: the stored difference of each plan, with cause, command and author."""
+        done = self.steer(api, path, type="adjust_goal", payload={"note": "x"}).json()
+        newest, first = api.get(f"{path}/plans").json()["items"]
+        assert (newest["version"], newest["cause"]) == (2, "adjust_goal")
+        assert newest["commandId"] == done["commandId"]
+        assert newest["actor"] == first["actor"] == f"user:{api.user and api.user.pk}"
+        assert newest["difference"]["kept"] == {"count": 1, "keys": ["run"]}
+        assert (first["version"], first["cause"], first["commandId"]) == (1, "admission", None)
+        assert first["difference"]["added"] == {"count": 1, "keys": ["run"]}
+        page = api.get(f"{path}/plans?limit=1").json()
+        assert [item["version"] for item in page["items"]] == [2]
 
     def test_a6_key_that_may_only_create_cannot_cancel(self) -> None:
         """A6: creating is not cancelling; the task is untouched."""

@@ -115,6 +115,7 @@ MIGRATED = {
     "edge_trigger_sql": "d1b169cc24315982",
     "append_only_sql": "f36e70cf3f710fdd",
     "storage_sql": "6b77d3c1a1865c8c",
+    "pruning_sql": "f2ef4cb6f98449d0",
 }
 
 
@@ -131,6 +132,7 @@ def test_triggers_are_as_the_migrations_say() -> None:
     expected = {
         ("tasks_app_task", "task_guard"),
         ("tasks_app_task", "task_admission_final"),
+        ("tasks_app_checkpoint", "tasks_app_checkpoint_kept"),
         *((table, f"{table}_final") for table in ddl.APPEND_ONLY),
     }
     enabled = _rows(

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from pytest_django import Settings
 
 from tasks_app.domain import checkpoint
@@ -14,6 +14,8 @@ from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import checkpoints, continuation, rewind, transitions
 from tasks_app.models import Checkpoint, Task
+from tests.engine.test_roles import role
+from tests.support import oracles
 from tests.support.engine import Engine, lines
 
 
@@ -199,3 +201,65 @@ def test_checkpoint_of_an_older_plan_goes_on_in_the_newer_one(
     assert (found.next_step, found.kept_count) == ("run.5", 4)
     assert engine.drive(task_id).status == "completed"
     assert len(lines(tmp_path / "ran")) == 4
+
+
+# --- pruning -------------------------------------------------------------------------------------
+def test_newest_ten_and_named_checkpoints_are_kept(engine: Engine) -> None:
+    """E53: a long task keeps what it may go on from and what people look back at."""
+    script = [{"op": "say"}] * 5 + [{"op": "interrupt"}] + [{"op": "say"}] * 25
+    task_id = engine.submit(*script, checkpoint_policy={"every_steps": 1})
+    engine.drive(task_id)
+    engine.steer(task_id, "provide_input", payload={"answer": {}})
+    engine.drive(task_id)
+    kept = {row.seq: row.reason for row in rows_of(engine, task_id)}
+    last = engine.task(task_id).checkpoint_seq
+    assert last == 32
+    assert sorted(kept) == [6, *range(last - 9, last + 1)]
+    assert (kept[6], kept[last]) == ("question", "end")
+    oracles.check_task(engine.task(task_id))
+
+
+def test_ten_checkpoints_are_all_kept(engine: Engine) -> None:
+    """The eleventh is the first that pushes one out."""
+    for steps, kept in ((9, 10), (10, 10), (11, 10)):
+        task_id = engine.submit(*[{"op": "say"}] * steps, checkpoint_policy={"every_steps": 1})
+        engine.drive(task_id)
+        assert len(rows_of(engine, task_id)) == kept
+
+
+@pytest.mark.parametrize("name", ["rt_web", "rt_worker"])
+def test_roles_remove_only_old_checkpoints_without_a_name(engine: Engine, name: str) -> None:
+    """P23: the right to prune is no right to remove what a task goes on from."""
+    script = [{"op": "say"}] * 2 + [{"op": "interrupt"}] + [{"op": "say"}] * 3
+    with role("rt_worker"):
+        task_id = engine.submit(*script, checkpoint_policy={"every_steps": 1})
+        engine.drive(task_id)
+    for seq in (1, 3):
+        with (
+            role(name),
+            pytest.raises(IntegrityError, match="is kept"),
+            transaction.atomic(),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("DELETE FROM tasks_app_checkpoint WHERE seq = %s", [seq])
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_task SET checkpoint_seq = 20 WHERE id = %s", [task_id])
+    with role(name), pytest.raises(IntegrityError), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM tasks_app_checkpoint WHERE seq = 3")
+    with role(name), connection.cursor() as cursor:
+        cursor.execute("DELETE FROM tasks_app_checkpoint WHERE seq = 1")
+        assert cursor.rowcount == 1
+
+
+def test_worker_and_web_roles_prune(engine: Engine, settings: Settings) -> None:
+    """The statements of both processes have the right that they need."""
+    settings.RUNTIME = {**settings.RUNTIME, "slice_steps": 14}
+    with role("rt_worker"):
+        task_id = engine.submit(*[{"op": "say"}] * 20, checkpoint_policy={"every_steps": 1})
+        engine.run(task_id)
+    damage(rows_of(engine, task_id)[-1])
+    assert engine.run(task_id) == "dead_lettered"
+    before = [row.seq for row in rows_of(engine, task_id)]
+    with role("rt_web"):
+        continue_from(engine, task_id, before[-2])
+    assert [row.seq for row in rows_of(engine, task_id)] == [*before[1:], before[-1] + 1]

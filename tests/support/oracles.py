@@ -175,8 +175,12 @@ def check_checkpoints(evidence: Evidence) -> None:
     task = evidence.task
     documents = [checkpoint.parse(row.document, row.sha256) for row in evidence.checkpoints]
     seqs = [document.checkpoint_seq for document in documents]
-    newest_first = list(range(task.checkpoint_seq, task.checkpoint_seq - len(seqs), -1))
-    demand(seqs[::-1] == newest_first, "O6", f"{seqs} of {task.checkpoint_seq}", task)
+    oldest = max(0, task.checkpoint_seq - checkpoint.KEEP_NEWEST)
+    dense = list(range(oldest + 1, task.checkpoint_seq + 1))
+    demand([seq for seq in seqs if seq > oldest] == dense, "O6", f"{seqs} of {dense}", task)
+    old = {row.reason for row in evidence.checkpoints if row.seq <= oldest}
+    nameless = old - set(checkpoint.NAMED_REASONS)
+    demand(not nameless, "O6", f"kept old ones, written for {sorted(nameless)}", task)
     demand(bool(seqs) == bool(task.checkpoint_seq), "O6", "the newest one is missing", task)
     for one, two in itertools.pairwise(documents):
         demand(one.fence <= two.fence, "O6", f"fence {one.fence}, then {two.fence}", task)
