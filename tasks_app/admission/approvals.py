@@ -80,7 +80,7 @@ def decide_approval(
         raise NotFoundError("Not found.")
     require(principal, "approvals:decide", seen)
     with transaction.atomic(durable=True):
-        tasks = Task.objects.for_tenant(principal.tenant_id).select_for_update()
+        tasks = Task.objects.for_tenant(principal.tenant_id).select_for_update(no_key=True)
         task = tasks.get(pk=seen.task_id)
         approvals = Approval.objects.for_tenant(principal.tenant_id).select_for_update()
         approval = approvals.get(pk=approval_id)

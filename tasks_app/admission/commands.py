@@ -79,7 +79,11 @@ def submit_command(
         {"task": str(task_id), "type": kind.value, "payload": dict(payload), "reason": reason}
     )
     with transaction.atomic(durable=True):
-        task = Task.objects.for_tenant(principal.tenant_id).select_for_update().get(pk=task_id)
+        task = (
+            Task.objects.for_tenant(principal.tenant_id)
+            .select_for_update(no_key=True)
+            .get(pk=task_id)
+        )
         replay = _find_replay(principal, command_id, fingerprint, task)
         if replay is not None:
             return replay

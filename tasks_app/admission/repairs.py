@@ -99,7 +99,11 @@ def repair_task(
     )
     order = repairs.Order(repair_id, kind, payload, principal.actor, reason.strip())
     with transaction.atomic(durable=True):
-        task = Task.objects.for_tenant(principal.tenant_id).select_for_update().get(pk=task_id)
+        task = (
+            Task.objects.for_tenant(principal.tenant_id)
+            .select_for_update(no_key=True)
+            .get(pk=task_id)
+        )
         replay = _find_replay(principal, repair_id, fingerprint, task)
         if replay is not None:
             return replay

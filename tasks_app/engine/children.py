@@ -2,8 +2,10 @@
 
 No transaction locks two tasks that exist already: a parent inserts its child, and reads it without a
 lock; a child that has ended wakes its parent in a transaction of its own; children of a task that
-was cancelled or has failed are cancelled one at a time afterwards. So no order of locks between
-tasks is needed. Whatever a crash leaves out is derived from the rows by the sweeper.
+was cancelled or has failed are cancelled one at a time afterwards. The foreign key share-locks the
+parent's key for a child that is written, which is why tasks are locked without their key: it waits
+for nobody, and whoever holds a parent never waits for a child. Whatever a crash leaves out is
+derived from the rows by the sweeper.
 """
 
 from uuid import UUID
@@ -65,7 +67,7 @@ def wake_parent(tenant_id: UUID, parent_id: UUID) -> None:
     syncpoints.reach("child.before_wake", parent_id)
     tasks = Task.objects.for_tenant(tenant_id)
     with transaction.atomic(durable=True):
-        parent = tasks.select_for_update().filter(pk=parent_id).first()
+        parent = tasks.select_for_update(no_key=True).filter(pk=parent_id).first()
         if parent is None or parent.status != TaskStatus.QUEUED or parent.next_wake_at is not None:
             return
         waiting = Step.objects.for_tenant(tenant_id).filter(

@@ -91,7 +91,7 @@ def cancel_by_system(tenant_id: UUID, task_id: UUID, *, reason: str) -> bool:
     Transaction: its own. Locks: the task row.
     """
     with transaction.atomic(durable=True):
-        task = Task.objects.for_tenant(tenant_id).select_for_update().get(pk=task_id)
+        task = Task.objects.for_tenant(tenant_id).select_for_update(no_key=True).get(pk=task_id)
         command_id = uuid5(task_id, "parent ended")
         known = SteeringCommand.objects.for_tenant(tenant_id).filter(command_id=command_id)
         if task.status in TERMINAL or known.exists():

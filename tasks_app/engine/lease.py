@@ -367,7 +367,7 @@ def owned_row(task: ClaimedTask) -> Iterator[Task]:
     Locks: the task row. Raises: LeaseLost when a newer fence owns the task.
     """
     with transaction.atomic(durable=True):
-        rows = Task.objects.for_tenant(task.tenant_id).select_for_update()
+        rows = Task.objects.for_tenant(task.tenant_id).select_for_update(no_key=True)
         row = rows.filter(pk=task.id, fence=task.fence, status__in=LEASED).first()
         if row is None:
             raise LeaseLost(task.id, task.fence)

@@ -210,7 +210,7 @@ def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
 
 
 def _locked(task_id: UUID, tenant_id: UUID, condition: Q) -> Task | None:
-    rows = Task.objects.for_tenant(tenant_id).select_for_update(skip_locked=True)
+    rows = Task.objects.for_tenant(tenant_id).select_for_update(skip_locked=True, no_key=True)
     found: Task | None = rows.filter(condition, pk=task_id).first()
     return found
 

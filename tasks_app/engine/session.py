@@ -451,7 +451,7 @@ class SliceSession:
         with transaction.atomic(durable=True):
             row = (
                 Task.objects.for_tenant(task.tenant_id)
-                .select_for_update()
+                .select_for_update(no_key=True)
                 .filter(pk=task.id, fence=task.fence, status__in=LEASED)
                 .values_list("status", "command_seq", "state_version")
                 .first()

@@ -9,7 +9,7 @@ from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
 from tasks_app.workflows.definition import StepDefinition, Workflow, WorkflowInfo
 
 # Workflows of this name exist for deterministic tests and are offered only when asked for.
-TEST_WORKFLOWS = frozenset({"scripted"})
+TEST_WORKFLOWS = frozenset({"scripted", "scripted.loop"})
 
 # Methods that the engine calls itself.
 _HOOKS = frozenset({"check", "plan", "replan"})

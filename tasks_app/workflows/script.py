@@ -121,6 +121,15 @@ class Ask(_Operation):
     url: str
 
 
+class Child(_Operation):
+    """Run a script as a task of its own."""
+
+    op: Literal["task"]
+    script: list[dict[str, Any]]
+    wait: bool = True
+    on_failure: Literal["fail", "skip"] = "fail"
+
+
 class Die(_Operation):
     """Kill the worker process that runs the step, every time."""
 
@@ -128,7 +137,7 @@ class Die(_Operation):
 
 
 Operation = Annotated[
-    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Ask | Atomic | Die,
+    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Ask | Atomic | Child | Die,
     Field(discriminator="op"),
 ]
 

@@ -30,6 +30,7 @@ from tasks_app.workflows.registry import workflow
 from tasks_app.workflows.script import (
     Ask,
     Atomic,
+    Child,
     Die,
     Effect,
     Fail,
@@ -94,6 +95,10 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
                 return p.step(self.ask, operation)
             case Atomic():
                 return p.step(self.add_row, operation)
+            case Child():
+                script = {"script": operation.script}
+                wait, on_failure = operation.wait, operation.on_failure
+                return p.child(Scripted, script, name="task", wait=wait, on_failure=on_failure)
             case Say(impure=True):
                 return p.step(self.run_impure, operation)
             case _:
@@ -160,7 +165,7 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
         ctx.progress(1, 2, "Adding")
         if operation.write:
             ctx.artifact(operation.write, name, "text/plain")
-        tries = _append(operation.append, ctx.step_key)
+        tries = append_line(operation.append, ctx.step_key)
         if operation.fail and tries <= operation.fail:
             raise RuntimeError("the script says so")
         return {"row": name}
@@ -185,7 +190,7 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
         """Process one item of a map."""
         if item["n"] in fail:
             raise ItemError("planned", f"item {item['n']} is refused")
-        _append(append, str(item["n"]))
+        append_line(append, str(item["n"]))
         return item["n"] ** 2
 
     @step(pure=True)
@@ -244,7 +249,7 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
 def _act(ctx: StepContext, operation: Effect) -> dict[str, Any]:
     if operation.refuse:
         raise EffectNotDoneError("refused", "The other side refuses.")
-    _append(operation.append, ctx.effect_key)
+    append_line(operation.append, ctx.effect_key)
     if operation.post:
         name = "Idempotency-Key" if operation.kind is EffectKind.KEYED else "Reference"
         answer = httpx.post(
@@ -267,7 +272,7 @@ def _under(operation: Operation, planned: list[Any], p: Any) -> Any:
 
 
 def _fail(ctx: StepContext, operation: Fail) -> dict[str, Any]:
-    tries = _append(operation.append, ctx.step_key)
+    tries = append_line(operation.append, ctx.step_key)
     if operation.times is None or tries <= operation.times:
         raise RuntimeError(f"{operation.error}: {operation.message}")
     return {"tries": tries}
@@ -277,7 +282,7 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
     match operation:
         case Say():
             ctx.log(operation.text)
-            _append(operation.append, ctx.step_key)
+            append_line(operation.append, ctx.step_key)
             return {"said": operation.text}
         case Sleep():
             # One call into C that never comes back to Python meanwhile; it lets other threads run.
@@ -295,7 +300,7 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
             return {}
 
 
-def _append(name: str | None, line: str) -> int:
+def append_line(name: str | None, line: str) -> int:
     """Append a line and return how many lines the file has now; 0 without a file."""
     if name is None:
         return 0

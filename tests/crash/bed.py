@@ -80,11 +80,24 @@ class Bed:
 
         With `held_at` they hold at those passes alone.
         """
+        goal = {"script": list(script)}
+        return self.admit("scripted", goal, held=held, held_at=held_at, **rest)
+
+    def admit(
+        self,
+        workflow: str,
+        goal: dict[str, Any],
+        *,
+        held: Iterable[str] | str = (),
+        held_at: Iterable[int] = (),
+        **rest: Any,
+    ) -> UUID:
+        """Admit a task of any workflow; points are held as by `submit`."""
         with transaction.atomic():
             admitted = tasks.admit_task(
                 self.submitter,
-                workflow="scripted",
-                goal={"script": list(script)},
+                workflow=workflow,
+                goal=goal,
                 source="code",
                 **rest,
             )

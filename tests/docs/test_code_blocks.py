@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from tasks_app.admission.approvals import decide_approval
 from tasks_app.admission.tasks import admit_task
@@ -120,3 +121,57 @@ def test_how_to_effects_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> 
     task = engine.drive(task_id)
     assert (task.status, task.result) == ("completed", "B0")
     assert (len(booked), len(rung)) == (1, 1)
+
+
+def test_how_to_agent_runs(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """The agent of the how-to thinks in turns, survives a failed search, asks and sends once."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    monkeypatch.setenv("MODEL_KEY", "open-sesame")
+    settings.RUNTIME = {**settings.RUNTIME, "step_secrets": ("MODEL_KEY",)}
+    asked: list[Any] = []
+    sent: list[tuple[str, str]] = []
+
+    def ask(topic: str, facts: list[str], key: str) -> Any:
+        asked.append((topic, list(facts), key))
+        if len(facts) == 2:
+            return names["Reply"](text="; ".join(facts))
+        call = names["Call"](id=f"call-{len(facts)}", query=f"q{len(facts)}")
+        return names["Reply"](calls=[call])
+
+    def find(query: str, reference: str) -> str:
+        if query == "q1":
+            raise LookupError("no such book")
+        return f"{query} by {reference}"
+
+    names: dict[str, Any] = {
+        "__name__": "agent",
+        "model": SimpleNamespace(ask=ask),
+        "library": SimpleNamespace(find=find),
+        "post_office": SimpleNamespace(
+            send=lambda reader, text, idempotency_key: sent.append((reader, text)) or ""
+        ),
+    }
+    block = python_blocks("docs/how-to/write-an-agent-loop.md")[0]
+    exec(compile(block, "write-an-agent-loop.md", "exec"), names)  # noqa: S102 - our own document
+    goal = {"topic": "tides", "reader": "Ms Wu"}
+    task_id = admit_task(
+        engine.submitter, workflow="research.agent", goal=goal, source="code"
+    ).task_id
+    assert engine.drive(task_id).status == "input_required"
+    approval = Approval.objects.for_tenant(engine.tenant.id).get(task_id=task_id)
+    decide_approval(
+        engine.approver,
+        approval_id=approval.id,
+        decision="approve",
+        args_sha256=approval.args_sha256,
+        expected_version=approval.version,
+        reason="well found",
+        source="rest",
+    )
+    task = engine.drive(task_id)
+    draft = "q0 by call-0; not found: LookupError"
+    assert (task.status, task.result) == ("completed", draft), task.error
+    assert sent == [("Ms Wu", draft)]
+    assert len(asked) == 3

@@ -64,7 +64,7 @@ def row_held(task_id: UUID, *, until_waiting: int) -> Iterator[None]:
     def hold() -> None:
         with transaction.atomic():
             rows = Task.objects.all_tenants("a test holds the row").filter(pk=task_id)
-            list(rows.select_for_update())
+            list(rows.select_for_update(no_key=True))
             held.set()
             done.wait(PATIENCE_SECONDS)
 
@@ -72,14 +72,14 @@ def row_held(task_id: UUID, *, until_waiting: int) -> Iterator[None]:
     assert held.wait(PATIENCE_SECONDS)
     try:
         yield
-        waited = wait_until(lambda: _waiting() >= until_waiting, seconds=PATIENCE_SECONDS)
-        assert waited, f"only {_waiting()} wait"
+        waited = wait_until(lambda: waiting() >= until_waiting, seconds=PATIENCE_SECONDS)
+        assert waited, f"only {waiting()} wait"
     finally:
         done.set()
         assert holder.result() is None
 
 
-def _waiting() -> int:
+def waiting() -> int:
     """Return how many sessions of this database wait for a lock."""
     with connection.cursor() as cursor:
         cursor.execute(
