@@ -30,7 +30,6 @@ from django.db import (
 )
 
 from ledger_app.services import audit
-from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED
@@ -152,6 +151,11 @@ class Keeper:
             self._wake.set()
         if not self._locked.wait(conf.runtime().lease_seconds):
             raise DatabaseError("the lease keeper cannot reach the database")
+
+    @property
+    def lease(self) -> Lease | None:
+        """Return the lease that is kept now."""
+        return self._lease
 
     def keep(self, lease: Lease | None) -> None:
         """Renew this lease from now on; None: nothing to renew."""
@@ -285,7 +289,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
     asked_at = time.monotonic()
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         is_limited = queue.lock_limits(cursor)
-        row = fetch_row(
+        cursor.execute(
             queue_sql.CLAIM,
             {
                 **queue.limits(),
@@ -295,6 +299,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
                 "lease_seconds": seconds,
             },
         )
+        row = cursor.fetchone()
         if row is None:
             return None
         task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))

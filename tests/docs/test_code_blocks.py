@@ -13,9 +13,12 @@ from tasks_app.admission.approvals import decide_approval
 from tasks_app.admission.tasks import admit_task
 from tasks_app.engine import lease
 from tasks_app.models import Approval
+from tasks_app.testing import DurableTester
+from tasks_app.testing.plugin import durable
 from tasks_app.workflows import registry
 from tests.support.engine import Engine
 
+__all__ = ["durable"]
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +63,28 @@ def test_readme_workflow_runs_with_its_approval(
     task = engine.drive(task_id)
     assert (task.status, task.result) == ("completed", "Dear Ms Wu, ...")
     assert sent == [("Dear Ms Wu, ...", f"{task_id}:send")]
+
+
+def test_how_to_tests_run(durable: DurableTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of the how-to hold for the workflow of the how-to."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    invoices = [{"cents": 500}]
+    sent: dict[str, str] = {}
+    office = SimpleNamespace(
+        sent=sent,
+        forget=sent.clear,
+        send=lambda text, idempotency_key: sent.setdefault(idempotency_key, text),
+    )
+    names: dict[str, Any] = {
+        "__name__": "how_to",
+        "books": SimpleNamespace(open_invoices=lambda month: invoices),
+        "post_office": office,
+    }
+    workflow, *_ = python_blocks("docs/how-to/write-a-workflow.md")
+    for block in (workflow, *python_blocks("docs/how-to/test-a-workflow.md")):
+        exec(compile(block, "test-a-workflow.md", "exec"), names)  # noqa: S102 - our own document
+    names["test_a_reminder_is_written"](durable)
+    names["test_the_letter_goes_out_once"](durable)
 
 
 def test_how_to_workflow_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
