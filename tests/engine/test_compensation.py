@@ -390,3 +390,22 @@ def test_held_task_that_is_closed_undoes_its_acts(engine: Engine, tmp_path: Path
     assert (task.status, task.stop_reason) == ("failed", "closed")
     assert states_of(engine, task_id) == {"act_undoable": "compensated", "undo_act@2": "succeeded"}
     oracles.check_task(task, at_rest=True)
+
+
+def test_pause_that_waits_when_a_task_fails_is_kept(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failing task begins to undo, paused first, as a person has asked."""
+    task_id = engine.submit(
+        undoable(tmp_path / "out"), {"op": "effect", "key": "k", "refuse": True}
+    )
+    steer_at(monkeypatch, "effect.after_begin", lambda: engine.steer(task_id, "pause"), times=(2,))
+    assert engine.run(task_id) == "paused"
+    task = engine.task(task_id)
+    assert (task.status, task.closing_as) == ("paused", "failed")
+    assert states_of(engine, task_id)["act_undoable"] == "succeeded"
+    engine.steer(task_id, "resume")
+    task = engine.drive(task_id)
+    assert (task.status, task.error["code"]) == ("failed", "refused")
+    assert states_of(engine, task_id)["act_undoable"] == "compensated"
+    oracles.check_task(task, at_rest=True)
