@@ -19,7 +19,7 @@ def fetch_row(statement: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] 
     """
     connection.close_if_health_check_failed()
     connection.ensure_connection()
-    bare = psycopg.Cursor(connection.connection)
+    bare: Any = psycopg.Cursor(connection.connection)
     wrap = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
     with wrap(bare) as cursor:
         cursor.execute(statement, parameters)

@@ -170,13 +170,15 @@ def test_how_to_agent_runs(
             raise LookupError("no such book")
         return f"{query} by {reference}"
 
+    def send(reader: str, text: str, idempotency_key: str) -> str:
+        sent.append((reader, text))
+        return ""
+
     names: dict[str, Any] = {
         "__name__": "agent",
         "model": SimpleNamespace(ask=ask),
         "library": SimpleNamespace(find=find),
-        "post_office": SimpleNamespace(
-            send=lambda reader, text, idempotency_key: sent.append((reader, text)) or ""
-        ),
+        "post_office": SimpleNamespace(send=send),
     }
     block = python_blocks("docs/how-to/write-an-agent-loop.md")[0]
     exec(compile(block, "write-an-agent-loop.md", "exec"), names)  # noqa: S102 - our own document

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
+from typing_extensions import override
 
 from ledger_app.models import Usage
 from tasks_app.admission import tasks
@@ -50,6 +51,7 @@ RUNS: list[str] = []
 class Spender(Workflow[Calls, None]):
     """Calls a model several times, then acts."""
 
+    @override
     def plan(self, goal: Calls, p: Any) -> Any:
         for number, used in enumerate(goal.uses):
             p.step(self.ask, number, used, goal.fail_first, goal.report)
