@@ -237,6 +237,7 @@ RUNTIME = {
     "lease_seconds": env.seconds("RUNTIME_LEASE_SECONDS", 30),
     "heartbeat_seconds": env.seconds("RUNTIME_HEARTBEAT_SECONDS", 10),
     "grace_seconds": env.seconds("RUNTIME_GRACE_SECONDS", 2),
+    "outage_grace_seconds": env.seconds("RUNTIME_OUTAGE_GRACE_SECONDS", 10),
     "max_recoveries": env.integer("RUNTIME_MAX_RECOVERIES", 3),
     "max_wall_seconds": env.seconds("RUNTIME_MAX_WALL_SECONDS", 7 * 86_400),
     "slice_steps": env.integer("RUNTIME_SLICE_STEPS", 5000),

@@ -15,6 +15,7 @@ class RuntimeSettings:
     lease_seconds: float
     heartbeat_seconds: float
     grace_seconds: float
+    outage_grace_seconds: float
     max_recoveries: int
     max_wall_seconds: float
     slice_steps: int

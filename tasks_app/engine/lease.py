@@ -24,7 +24,6 @@ from django.db import (
     DatabaseError,
     InterfaceError,
     OperationalError,
-    close_old_connections,
     connection,
     transaction,
 )
@@ -44,7 +43,6 @@ logger = logging.getLogger(__name__)
 SEEN_SECONDS = 0.5
 # How long a claim waits for somebody who holds the row of its task for a moment.
 LOCK_WAIT_SECONDS = 2
-ABANDON_PAUSE_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -94,6 +92,8 @@ class Lease:
     deadline: float
     command_seq: int
     started_at: datetime
+    # The keeper's session of the database at the claim; see `Keeper.look`.
+    session: int = 0
     # A limit may hold other tasks back until this one gives its place away.
     is_limited: bool = False
     cancel_requested: bool = False
@@ -133,6 +133,8 @@ class Keeper:
         self._locked = threading.Event()
         self._holds = False
         self._seen_at = 0.0
+        # How often the lock was taken: the number of the session that holds it.
+        self.session = 0
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
 
@@ -157,6 +159,16 @@ class Keeper:
         """Return the lease that is kept now."""
         return self._lease
 
+    def look(self) -> int:
+        """Return the number of the session that holds the process's lock, seen to live just now.
+
+        Another number than at a claim: the process was cut off from the database in between.
+        Raises: DatabaseError while the database cannot be reached.
+        """
+        self._seen_at = 0.0
+        self.wait_locked()
+        return self.session
+
     def keep(self, lease: Lease | None) -> None:
         """Renew this lease from now on; None: nothing to renew."""
         self._lease = lease
@@ -177,14 +189,14 @@ class Keeper:
 
     def _tend(self) -> None:
         try:
-            self._hold_lock()
+            if self._hold_lock():
+                # After an outage whoever comes back says so before anybody counts it as dead.
+                self._renew_kept()
             if self._wake.wait(conf.runtime().heartbeat_seconds):
                 # The claim has just written the whole term: renew it one heartbeat from now.
                 self._wake.clear()
                 return
-            lease = self._lease
-            if lease is not None and not lease.lost:
-                self._renew(lease)
+            self._renew_kept()
         except (DatabaseError, InterfaceError, syncpoints.SyncPointFailureError) as error:
             # The lease runs out by itself unless a later try succeeds; the slice sees the deadline.
             logger.warning("lease.renewal_failed", extra={"error": str(error)})
@@ -195,10 +207,10 @@ class Keeper:
             self._wake.clear()
             self._wake.wait(min(1.0, conf.runtime().heartbeat_seconds))
 
-    def _hold_lock(self) -> None:
-        """Take the lock, or see that the session that took it still lives."""
+    def _hold_lock(self) -> bool:
+        """Take the lock, or see that the session that took it still lives; tell which."""
         if self._locked.is_set():
-            return
+            return False
         is_held = self._holds and connection.connection is not None
         with connection.cursor() as cursor:
             if is_held:
@@ -206,8 +218,15 @@ class Keeper:
             else:
                 cursor.execute("SELECT pg_advisory_lock(%s)", [self.lock_key])
         self._holds = True
+        self.session += not is_held
         self._seen_at = time.monotonic()
         self._locked.set()
+        return not is_held
+
+    def _renew_kept(self) -> None:
+        lease = self._lease
+        if lease is not None and not lease.lost:
+            self._renew(lease)
 
     def _renew(self, lease: Lease) -> None:
         task = lease.task
@@ -330,6 +349,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
         deadline=asked_at + seconds,
         command_seq=task.command_seq,
         started_at=claimed_at,
+        session=holder.session,
         is_limited=is_limited,
     )
 
@@ -338,31 +358,6 @@ def release(lease: Lease) -> None:
     """Stop renewing; whoever ended the slice has already given the row away."""
     lease.lost = True
     keeper().keep(None)
-
-
-def abandon(lease: Lease) -> None:
-    """Let a lease end now, after an error of our own: the sweeper recovers the task at once.
-
-    Tries for as long as the lease lasts: the error may be the database's restart. Without success
-    the lease ends by itself.
-    """
-    while not _is_abandoned(lease) and lease.remaining_seconds > 0:
-        time.sleep(ABANDON_PAUSE_SECONDS)
-
-
-def _is_abandoned(lease: Lease) -> bool:
-    try:
-        close_old_connections()
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE tasks_app_task SET lease_expires_at = clock_timestamp() - interval '1 day'"
-                " WHERE id = %s AND fence = %s AND status IN ('working', 'pausing')",
-                [lease.task.id, lease.task.fence],
-            )
-    except (DatabaseError, InterfaceError) as error:
-        logger.warning("lease.not_abandoned", extra={"error": str(error)})
-        return False
-    return True
 
 
 @contextmanager

@@ -5,6 +5,7 @@ them never do the same work twice (E45).
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,11 +66,13 @@ def sweep(*, include_leases: bool = True) -> SweepCounts:
 
 def recover_lost() -> int:
     """Send tasks of dead or silent workers to recovery; too many in a row: to a person (E60)."""
+    asked_at = time.monotonic()
     with connection.cursor() as cursor:
-        cursor.execute(
-            sql.LOST_LEASES, {"grace_seconds": conf.runtime().grace_seconds, "limit": BATCH}
-        )
+        cursor.execute(sql.LOST_LEASES, {**_graces(), "limit": BATCH})
         rows = cursor.fetchall()
+    if time.monotonic() - asked_at > conf.runtime().heartbeat_seconds:
+        # The database stood still for everybody: what looks lost may be renewed right now.
+        return 0
     return sum(_quietly(_recover, *row) for row in rows)
 
 
@@ -125,9 +128,18 @@ def _still_lost(task_id: UUID, fence: int) -> bool:
             return False
         cursor.execute(
             sql.LOST_LEASES.replace("WHERE t.status", "WHERE t.id = %(task_id)s AND t.status"),
-            {"grace_seconds": conf.runtime().grace_seconds, "limit": 1, "task_id": task_id},
+            {**_graces(), "limit": 1, "task_id": task_id},
         )
         return cursor.fetchone() is not None
+
+
+def _graces() -> dict[str, float]:
+    limits = conf.runtime()
+    return {
+        "lease_seconds": limits.lease_seconds,
+        "grace_seconds": limits.grace_seconds,
+        "outage_grace_seconds": limits.outage_grace_seconds,
+    }
 
 
 def owe_due() -> int:

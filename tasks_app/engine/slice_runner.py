@@ -28,6 +28,7 @@ from tasks_app.engine import (
     effect_runner,
     function_runner,
     map_runner,
+    outage,
     plans,
     recovery_record,
     safe_point,
@@ -55,7 +56,7 @@ def run_slice(preferred: UUID | None = None) -> str:
     """Claim the fairest due task and work on it; return how the slice ended.
 
     "idle" means nothing was due, "lost" that somebody else owns the task now. An unexpected error
-    of our own leaves the lease to expire: the task recovers, a row is never left half-written.
+    of our own ends the lease: the task recovers, a row is never left half-written.
     """
     lease = leases.claim(preferred)
     if lease is None:
@@ -66,9 +67,10 @@ def run_slice(preferred: UUID | None = None) -> str:
         outcome = _run(lease)
     except LeaseLost:
         logger.warning("slice.lease_lost", extra=_facts(lease))
+        outage.give_up(lease, failed=False)
     except Exception:
         outcome = "crashed"
-        leases.abandon(lease)
+        outage.give_up(lease, failed=True)
         raise
     finally:
         leases.release(lease)

@@ -50,11 +50,16 @@ FROM mine WHERE t.id = mine.id
 RETURNING t.command_seq, t.cancel_requested_at IS NOT NULL
 """
 
-# Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46).
+# Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46). Whoever was
+# last heard of before the server started gets the time to come back (P27).
 LOST_LEASES = """
 SELECT t.id, t.tenant_id, t.fence, t.status, t.recoveries, t.lease_owner
 FROM tasks_app_task t
 WHERE t.status IN ('working', 'pausing') AND (
+    t.lease_expires_at - make_interval(secs => %(lease_seconds)s) >= pg_postmaster_start_time()
+    OR clock_timestamp() - make_interval(secs => %(outage_grace_seconds)s)
+        >= pg_postmaster_start_time()
+) AND (
     t.lease_expires_at + make_interval(secs => %(grace_seconds)s) < clock_timestamp()
     OR NOT EXISTS (
         SELECT FROM pg_locks l

@@ -7,12 +7,15 @@ import pytest
 from django.db import connection
 
 from runtime_project.local.postgres import EmbeddedPostgres
+from runtime_project.local.processes import wait_until
 from tasks_app.models import Slice
 from tests.crash.bed import Bed
 from tests.support import evidence, oracles, outside_oracles, services
+from tests.support.workers import TIMES
 
 pytestmark = pytest.mark.crash
 
+LEASE_SECONDS = float(TIMES["RUNTIME_LEASE_SECONDS"])
 COMMITS = ("step.before_commit", "step.after_commit")
 
 
@@ -25,8 +28,14 @@ def server() -> EmbeddedPostgres:
     return postgres
 
 
-def test_workers_outlive_a_restart_of_postgresql(bed: Bed, server: EmbeddedPostgres) -> None:
-    """Workers and sweeper find back by themselves; each act happens once (P13)."""
+@pytest.mark.parametrize("away_seconds", [0.0, 1.5 * LEASE_SECONDS], ids=["short", "long"])
+def test_workers_outlive_a_restart_of_postgresql(
+    bed: Bed, server: EmbeddedPostgres, away_seconds: float
+) -> None:
+    """Workers and sweeper find back by themselves; each act happens once (P13).
+
+    However long it took, nobody's recovery is counted (P27).
+    """
     script = [bed.say(impure=True), bed.effect("act"), bed.say()]
     bed.sync.hold("effect.after_call")
     ids = [bed.submit(*script) for _ in range(9)]
@@ -35,11 +44,14 @@ def test_workers_outlive_a_restart_of_postgresql(bed: Bed, server: EmbeddedPostg
     before = {task_id: bed.progress(task_id).committed for task_id in ids}
     connection.close()
     server.stop()
+    # Real time: the leases end while nobody can renew them.
+    wait_until(lambda: False, seconds=away_seconds)
     server.start()
     bed.sync.release("effect.after_call")
     tasks = bed.wait_all_rest(ids)
     for task in tasks:
         assert task.status == "completed", task.error
+        assert (task.recoveries, task.recoveries_total) == (0, 0)
         oracles.check_task(task)
         outside_oracles.check_outside(task, bed.outside.counts(str(task.id)), expected=1)
     assert sum("run_impure" in committed for committed in before.values()) == held

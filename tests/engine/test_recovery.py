@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from django.db import OperationalError, close_old_connections, connection
+from django.db import connection
 from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
@@ -297,22 +297,3 @@ def test_removed_checkpoint_is_noticed(engine: Engine, half_done: UUID, tmp_path
         )
     assert engine.run(half_done) == "dead_lettered"
     assert len(lines(tmp_path / "ran")) == done
-
-
-def test_lease_is_given_back_as_soon_as_the_database_answers(
-    engine: Engine, half_done: UUID, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P13: after a slice fell with the database, its lease does not have to run out."""
-    held = lease.claim(half_done)
-    assert held is not None
-    outage = iter([True, True])
-
-    def unreachable() -> None:
-        if next(outage, False):
-            raise OperationalError("the database restarts")
-        close_old_connections()
-
-    monkeypatch.setattr(lease, "close_old_connections", unreachable)
-    monkeypatch.setattr(lease, "ABANDON_PAUSE_SECONDS", 0.0)
-    lease.abandon(held)
-    assert recovery.recover_lost() == 1

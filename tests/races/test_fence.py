@@ -16,6 +16,7 @@ from tasks_app.engine import (
     effect_runner,
     lease,
     map_runner,
+    outage,
     recovery_record,
     slice_runner,
     steering,
@@ -219,7 +220,7 @@ def test_stale_lease_is_neither_renewed_nor_given_up(stale: Stale, settings: Set
     before = evidence.rows_of(held.task.id)
     lease.keeper().keep(held)
     assert wait_until(lambda: held.lost, seconds=10)
-    lease.abandon(held)
+    outage.give_up(held, failed=True)
     assert evidence.rows_of(held.task.id) == before
 
 

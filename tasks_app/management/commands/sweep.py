@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from typing_extensions import override
 
 from tasks_app import conf
@@ -33,18 +33,27 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        _sweep_until(stop)
+        sweep_until(stop)
 
 
-def _sweep_until(stop: threading.Event) -> None:
-    leases_from = 0.0
+def sweep_until(stop: threading.Event) -> None:
+    """Make passes until told to stop.
+
+    When the sweeper was cut off or stood still, workers may have been, too: they get the time to
+    come back and renew before anybody counts as dead (P27).
+    """
+    believes_from = 0.0
+    began_at = time.monotonic()
     while not stop.wait(conf.runtime().sweep_seconds):
+        limits = conf.runtime()
+        last_at, began_at = began_at, time.monotonic()
+        if began_at - last_at > limits.sweep_seconds + limits.heartbeat_seconds:
+            believes_from = began_at + limits.outage_grace_seconds
         try:
-            counts = recovery.sweep(include_leases=time.monotonic() >= leases_from)
+            counts = recovery.sweep(include_leases=began_at >= believes_from)
             if counts.total:
                 logger.info("sweep.pass", extra={"counts": str(counts)})
-        except DatabaseError as error:
-            # After an outage live workers get the time of one lease to renew first (P27).
-            leases_from = time.monotonic() + conf.runtime().lease_seconds
+        except (DatabaseError, InterfaceError) as error:
+            believes_from = time.monotonic() + limits.outage_grace_seconds
             logger.warning("sweep.database_unavailable", extra={"error": str(error)})
             connection.close()
