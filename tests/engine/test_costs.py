@@ -1,5 +1,7 @@
 """What the step path costs in statements: structure, not time (P11, P12, E95)."""
 
+from typing import Any
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -7,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from tasks_app.engine import lease, session, sql
 from tests.support.engine import Engine
 
-SAY = {"op": "say", "impure": True}
+SAY: dict[str, Any] = {"op": "say", "impure": True}
 
 
 @pytest.fixture(autouse=True)
@@ -16,7 +18,7 @@ def _look_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "LOOK_SECONDS", 60.0)
 
 
-def statements_of(engine: Engine, *script: dict[str, object]) -> list[str]:
+def statements_of(engine: Engine, *script: dict[str, Any]) -> list[str]:
     """Return what one slice sends that runs this script to its end; hot statements are empty."""
     task_id = engine.submit(*script)
     with CaptureQueriesContext(connection) as captured:
@@ -56,7 +58,7 @@ def test_renewals_are_heap_only(engine: Engine) -> None:
     task_id = engine.submit(SAY)
     held = lease.claim(task_id)
     assert held is not None
-    renewal = {"task_id": task_id, "fence": held.task.fence, "lease_seconds": 30}
+    renewal: dict[str, Any] = {"task_id": task_id, "fence": held.task.fence, "lease_seconds": 30}
     with connection.cursor() as cursor:
         # The page that the row stands on has room as it has in a table that was vacuumed.
         cursor.execute("SET synchronous_commit = off")
