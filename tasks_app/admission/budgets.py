@@ -1,13 +1,12 @@
 """Limits of a tenant or an agent, and prices: set by an admin, each with an audit entry (S67, S73)."""
 
-from collections.abc import Mapping
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from ledger_app.services import audit
+from tasks_app.admission import tenant_audit
 from tasks_app.admission.keys import clean_reason
 from tasks_app.domain.budgets import check_amounts
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotFoundError
@@ -58,7 +57,9 @@ def set_limit(
             rows.filter(pk=row.pk).update(limit_amount=limit, updated_at=Now())
             row.limit_amount = limit
         details = {**place, "agent_id": agent_id and str(agent_id), "old": old, "new": limit}
-        _audit(principal, "budget.set", f"budget:{row.pk}", request_id, {**details, "reason": text})
+        tenant_audit.record(
+            principal, "budget.set", f"budget:{row.pk}", request_id, {**details, "reason": text}
+        )
     return row
 
 
@@ -102,7 +103,7 @@ def set_price(
             "micros_per_million": micros_per_million,
             "reason": text,
         }
-        _audit(principal, "price.set", f"price:{price.pk}", request_id, details)
+        tenant_audit.record(principal, "price.set", f"price:{price.pk}", request_id, details)
     return price
 
 
@@ -120,22 +121,3 @@ def _check_limit(kind: str, limit: int | None, period: str) -> None:
 def _unknown(pointer: str, known: tuple[str, ...]) -> InvalidInputError:
     detail = f"One of: {', '.join(word or 'none' for word in known)}."
     return InvalidInputError(detail, [FieldProblem(pointer, "invalid_value", detail)])
-
-
-def _audit(
-    principal: Principal,
-    action: str,
-    target: str,
-    request_id: str | None,
-    details: Mapping[str, object],
-) -> None:
-    audit.append(
-        stream=f"tenant:{principal.tenant_id}",
-        tenant_id=principal.tenant_id,
-        actor=principal.actor,
-        action=action,
-        target=target,
-        via=principal.via,
-        request_id=request_id,
-        details=details,
-    )

@@ -1,7 +1,7 @@
 """API keys: made, rotated and revoked, each with an audit entry (security S3-S7)."""
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from ledger_app.services import audit
+from tasks_app.admission import tenant_audit
 from tasks_app.conf import runtime
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotAllowedError, NotFoundError
 from tasks_app.domain.key_text import KeyText, make_key_text
@@ -70,7 +70,13 @@ def create_key(
             expires_at=expires_at,
             created_by_id=principal.user_id,
         )
-        _audit(principal, "key.create", row.id, request_id, {"scopes": sorted(set(scopes))})
+        tenant_audit.record(
+            principal,
+            "key.create",
+            f"api_key:{row.id}",
+            request_id,
+            {"scopes": sorted(set(scopes))},
+        )
     return CreatedKey(row.id, key.key_id, key.text, expires_at)
 
 
@@ -115,7 +121,9 @@ def rotate_key(
         _rows(principal).filter(id=old.id).update(
             expires_at=min(old.expires_at, timezone.now() + ROTATION_OVERLAP)
         )
-        _audit(principal, "key.rotate", row.id, request_id, {"replaces": str(old.id)})
+        tenant_audit.record(
+            principal, "key.rotate", f"api_key:{row.id}", request_id, {"replaces": str(old.id)}
+        )
     return CreatedKey(row.id, key.key_id, key.text, expires_at)
 
 
@@ -139,7 +147,9 @@ def revoke_key(
         _rows(principal).filter(id=key.id).update(
             revoked_at=Now(), revoked_by_id=principal.user_id, revoked_reason=text
         )
-        _audit(principal, "key.revoke", key.id, request_id, {"reason": text})
+        tenant_audit.record(
+            principal, "key.revoke", f"api_key:{key.id}", request_id, {"reason": text}
+        )
 
 
 def revoke_exposed(key: ApiKey, *, request_id: str | None = None) -> None:
@@ -242,22 +252,3 @@ def _lock(principal: Principal, key_id: UUID) -> ApiKey:
     if row is None:
         raise NotFoundError("Not found.")
     return row
-
-
-def _audit(
-    principal: Principal,
-    action: str,
-    key_id: UUID,
-    request_id: str | None,
-    details: Mapping[str, object],
-) -> None:
-    audit.append(
-        stream=f"tenant:{principal.tenant_id}",
-        tenant_id=principal.tenant_id,
-        actor=principal.actor,
-        action=action,
-        target=f"api_key:{key_id}",
-        via=principal.via,
-        request_id=request_id,
-        details=details,
-    )

@@ -1,6 +1,6 @@
 """Who belongs to a tenant with which roles: granted and ended, audited (security S2)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from ledger_app.services import audit
+from tasks_app.admission import tenant_audit
 from tasks_app.admission.keys import clean_reason
 from tasks_app.domain.errors import (
     FieldProblem,
@@ -56,7 +57,7 @@ def grant_roles(
             _keep_an_admin(principal, user_id)
         _write(principal, user_id, wanted, expires_at, exists=row is not None)
         details = {"old": old, "new": wanted, "reason": text}
-        _audit(principal, "member.grant", user_id, request_id, details)
+        tenant_audit.record(principal, "member.grant", f"user:{user_id}", request_id, details)
 
 
 def found_member(*, tenant_id: UUID, user_id: int, roles: Sequence[str], by: str) -> bool:
@@ -108,7 +109,7 @@ def disable_member(
         _keep_an_admin(principal, user_id)
         _rows(principal).filter(id=row.id).update(status="disabled")
         details = {"old": list(row.roles), "reason": text}
-        _audit(principal, "member.disable", user_id, request_id, details)
+        tenant_audit.record(principal, "member.disable", f"user:{user_id}", request_id, details)
 
 
 def _known(roles: Iterable[str]) -> list[str]:
@@ -169,23 +170,4 @@ def _write(
         roles=roles,
         expires_at=expires_at,
         granted_by_id=principal.user_id,
-    )
-
-
-def _audit(
-    principal: Principal,
-    action: str,
-    user_id: int,
-    request_id: str | None,
-    details: Mapping[str, object],
-) -> None:
-    audit.append(
-        stream=f"tenant:{principal.tenant_id}",
-        tenant_id=principal.tenant_id,
-        actor=principal.actor,
-        action=action,
-        target=f"user:{user_id}",
-        via=principal.via,
-        request_id=request_id,
-        details=details,
     )
