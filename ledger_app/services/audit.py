@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from ledger_app.domain.audit import Envelope
 from ledger_app.domain.canonical import canonical_text, cleaned
 from ledger_app.domain.redaction import redact
+from ledger_app.services.statements import fetch_row
 from ledger_app.services.verification import verify, verify_all
 
 # What psycopg adapts: text, numbers, bytes, UUIDs, lists of them, None.
@@ -58,10 +57,9 @@ def append(
         request_id=request_id,
         details=details,
     )
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {call}", parameters)
-        (seq,) = cursor.fetchone()
-    return int(seq)
+    row = fetch_row(f"SELECT {call}", parameters)
+    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    return int(row[0])
 
 
 def append_sql(

@@ -8,8 +8,6 @@ import json
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from django.db import connection
-
 from ledger_app.domain.audit import task_stream
 from ledger_app.domain.canonical import cleaned, sha256_hex, storable_text
 from ledger_app.domain.effects import DONE, SETTLED, EffectKind, EffectState, sources_of
@@ -25,6 +23,7 @@ from ledger_app.domain.redaction import redact
 from ledger_app.models import Effect
 from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect
 from ledger_app.services.audit import SqlParameter, append_sql
+from ledger_app.services.statements import fetch_row
 
 ENGINE = "system:engine"
 _JSON_FIELDS = frozenset({"request", "response", "error"})
@@ -407,11 +406,9 @@ def _write(
         target=f"effect:{key}",
         details={name: fact for name, fact in details.items() if fact not in (None, "")},
     )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            statement.format(columns=EFFECT_COLUMNS, audit=audit), [*parameters, *audit_parameters]
-        )
-        found = cursor.fetchone()
+    found = fetch_row(
+        statement.format(columns=EFFECT_COLUMNS, audit=audit), [*parameters, *audit_parameters]
+    )
     return EffectRow.from_columns(_decoded(found[:-1])) if found else None
 
 

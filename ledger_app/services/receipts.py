@@ -1,16 +1,16 @@
 """Receipts: written once for each task, before it becomes terminal."""
 
+import json
 import uuid
 from collections.abc import Sequence
 from typing import TypedDict
 from uuid import UUID
 
-from django.db import connection
-
 from ledger_app.domain.audit import task_stream
 from ledger_app.domain.canonical import canonical_text, sha256_hex, storable_text
 from ledger_app.queries import ReceiptRow, find_receipt
 from ledger_app.services.audit import append_sql
+from ledger_app.services.statements import fetch_row
 
 VERSION = 1
 
@@ -20,9 +20,9 @@ WITH put AS (
         (id, tenant_id, task_id, outcome, items, effects, document, sha256)
     VALUES (%s, %s, %s, %s, %s::jsonb, %s::jsonb, %s, %s)
     ON CONFLICT (task_id) DO NOTHING
-    RETURNING id
+    RETURNING id, created_at
 )
-SELECT id, {audit} FROM put
+SELECT id, created_at, {audit} FROM put
 """
 
 
@@ -76,20 +76,19 @@ def put(
         details={"sha256": digest, "outcome": outcome, "items": len(items)},
     )
     item_text, effect_text = canonical_text(list(items)), canonical_text(list(effects))
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _PUT.format(audit=audit),
-            [
-                receipt_id,
-                tenant_id,
-                task_id,
-                outcome,
-                item_text,
-                effect_text,
-                document,
-                digest,
-                *audit_parameters,
-            ],
+    facts = [receipt_id, tenant_id, task_id, outcome, item_text, effect_text, document, digest]
+    put_now = fetch_row(_PUT.format(audit=audit), [*facts, *audit_parameters])
+    if put_now is not None:
+        return ReceiptRow(
+            id=receipt_id,
+            tenant_id=tenant_id,
+            task_id=task_id,
+            outcome=outcome,
+            items=json.loads(item_text),
+            effects=json.loads(effect_text),
+            document=document,
+            sha256=digest,
+            created_at=put_now[1],
         )
     stored = find_receipt(tenant_id=tenant_id, task_id=task_id)
     if stored is None:

@@ -117,6 +117,8 @@ def load_newest(tenant_id: UUID, task_id: UUID, expected_seq: int) -> Checkpoint
     Raises:
         CorruptCheckpointError: checksum, schema or owner do not fit; nothing may be executed.
     """
+    if expected_seq == 0:
+        return None
     row = Checkpoint.objects.for_tenant(tenant_id).filter(task_id=task_id).order_by("-seq").first()
     if (0 if row is None else row.seq) != expected_seq:
         raise CorruptCheckpointError("The newest checkpoint is missing.", expected_seq=expected_seq)

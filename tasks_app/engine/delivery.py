@@ -40,11 +40,19 @@ def complete_task(session: SliceSession, result: Any) -> None:
     Raises: LeaseLost; ArtifactDamagedError when an output is not what was stored.
     """
     task = session.task
-    _verify_presented(task.tenant_id, task.id)
+    references = session.references
+    if references.artifacts:
+        _verify_presented(task.tenant_id, task.id)
     syncpoints.reach("finish.before_receipt", task.id, task.fence)
     with session.owned(undisturbed=True):
         session.commit(checkpoint="end")
-        receipt_id = put_receipt(task.tenant_id, task.id, "completed")
+        receipt_id = put_receipt(
+            task.tenant_id,
+            task.id,
+            "completed",
+            has_artifacts=bool(references.artifacts),
+            has_effects=bool(references.effects),
+        )
         syncpoints.reach("finish.before_terminal", task.id, task.fence)
         if task.budget:
             budgets.close_task(task.id, task.tenant_id)
@@ -191,14 +199,39 @@ def close(
     children.on_end(tenant_id, task_id, target, moved.parent_id)
 
 
-def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:
+def put_receipt(
+    tenant_id: UUID,
+    task_id: UUID,
+    outcome: str,
+    *,
+    has_artifacts: bool = True,
+    has_effects: bool = True,
+) -> UUID:
     """Store what the task delivered and did; the first receipt stands.
 
     A call that was begun and never settled is put in doubt first: the task ends without it.
+
+    Args:
+        has_artifacts: False when it is known that there is none to be read; so has_effects.
     """
-    effects.doubt_open(tenant_id=tenant_id, task_id=task_id, reason=f"the task ended: {outcome}")
+    items = _delivered(tenant_id, task_id) if has_artifacts else []
+    acts: list[receipts.EffectFact] = []
+    if has_effects:
+        effects.doubt_open(
+            tenant_id=tenant_id, task_id=task_id, reason=f"the task ended: {outcome}"
+        )
+        acts = [
+            {"key": row.key, "tool": row.tool, "target": row.target, "state": row.state.value}
+            for row in iterate_effect_summaries(tenant_id=tenant_id, task_id=task_id)
+        ]
+    return receipts.put(
+        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=acts
+    ).id
+
+
+def _delivered(tenant_id: UUID, task_id: UUID) -> list[receipts.DeliveredItem]:
     artifacts = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
-    items: list[receipts.DeliveredItem] = [
+    return [
         {
             "name": row.name,
             "sha256": row.sha256,
@@ -207,13 +240,6 @@ def put_receipt(tenant_id: UUID, task_id: UUID, outcome: str) -> UUID:
         }
         for row in artifacts.order_by("name", "sha256")
     ]
-    acts: list[receipts.EffectFact] = [
-        {"key": row.key, "tool": row.tool, "target": row.target, "state": row.state.value}
-        for row in iterate_effect_summaries(tenant_id=tenant_id, task_id=task_id)
-    ]
-    return receipts.put(
-        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=acts
-    ).id
 
 
 def _verify_presented(tenant_id: UUID, task_id: UUID) -> None:

@@ -52,7 +52,7 @@ def run_effect(session: SliceSession, step: Step) -> None:
         step_runner.succeed(session, step, row.response)
         with session.owned():
             _settle_compensated(session, step)
-            session.commit(checkpoint="effect")
+            session.commit()
         return
     task = session.task
     syncpoints.reach("effect.after_begin", task.id, task.fence)
@@ -104,12 +104,13 @@ def _is_found(session: SliceSession, step: Step, declared: StepDefinition) -> bo
 def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
     step_runner.succeed(session, step, value)
     with session.owned():
-        # The ledger first: the checkpoint tells the states that it finds there (E21).
+        # The ledger first (E21). A checkpoint only when the policy wants one: a recovery passes
+        # over finished steps anyway, and asks the ledger about the others.
         effects.succeed(**_entry(session, step), response=value)
         budgets.settle(session, effect_key(step), session.bound(step).declared.estimate)
         _note(session, step, EffectState.SUCCEEDED)
         _settle_compensated(session, step)
-        session.commit(checkpoint="effect")
+        session.commit()
     syncpoints.reach("effect.after", session.task.id, session.task.fence)
 
 

@@ -29,6 +29,7 @@ from django.db import (
 )
 
 from ledger_app.services import audit
+from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED
@@ -308,7 +309,7 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
     asked_at = time.monotonic()
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         is_limited = queue.lock_limits(cursor)
-        cursor.execute(
+        row = fetch_row(
             queue_sql.CLAIM,
             {
                 **queue.limits(),
@@ -318,7 +319,6 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
                 "lease_seconds": seconds,
             },
         )
-        row = cursor.fetchone()
         if row is None:
             return None
         task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))

@@ -12,16 +12,17 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
-from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import checkpoints, commit_sql, hot, queue, shutdown, transitions
-from tasks_app.engine.lease import ClaimedTask, Lease, database_now
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import checkpoints, commit_sql, queue, shutdown, sql, transitions
+from tasks_app.engine.lease import ClaimedTask, Lease
 from tasks_app.engine.usage import UsageReport
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
-from tasks_app.models import Slice, Step, Task
+from tasks_app.models import Step, Task
 from tasks_app.workflows.definition import CheckpointPolicy, StepDefinition, Workflow
 
 # Held results are committed after so long, so that a person's command never waits for more.
@@ -285,7 +286,7 @@ class SliceSession:
         held, self._held = self._held, _Held()
         document = self._checkpoint_row(reason, held) if reason else None
         self._tell_progress(held, is_last=bool(checkpoint))
-        row = hot.fetch_row(*self._statement(held, document))
+        row = fetch_row(*self._statement(held, document))
         if row is None:
             self.lease.lost = True
             raise LeaseLost(self.task.id, self.task.fence)
@@ -403,8 +404,9 @@ class SliceSession:
 
     def end(self, outcome: str) -> None:
         """Note how the slice ended. Transaction: the one that gives the task away."""
-        rows = Slice.objects.for_tenant(self.task.tenant_id).filter(pk=self.lease.slice_id)
-        rows.update(ended_at=database_now(), outcome=outcome, steps=self.steps_done)
+        task = self.task
+        ended = {"tenant_id": task.tenant_id, "slice_id": self.lease.slice_id, "outcome": outcome}
+        fetch_row(sql.END_SLICE, {**ended, "steps": self.steps_done})
 
     @property
     def is_spent(self) -> bool:
@@ -449,13 +451,7 @@ class SliceSession:
         """
         task = self.task
         with transaction.atomic(durable=True):
-            row = (
-                Task.objects.for_tenant(task.tenant_id)
-                .select_for_update(no_key=True)
-                .filter(pk=task.id, fence=task.fence, status__in=LEASED)
-                .values_list("status", "command_seq", "state_version")
-                .first()
-            )
+            row = fetch_row(sql.OWN, {"task_id": task.id, "fence": task.fence})
             if row is None:
                 self.lease.lost = True
                 raise LeaseLost(task.id, task.fence)
@@ -472,12 +468,7 @@ class SliceSession:
         now = time.monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            row = (
-                Task.objects.for_tenant(self.task.tenant_id)
-                .filter(pk=self.task.id, fence=self.task.fence)
-                .values_list("status", "command_seq")
-                .first()
-            )
+            row = fetch_row(sql.LOOK, {"task_id": self.task.id, "fence": self.task.fence})
             if row is None:
                 self.lease.lost = True
                 raise LeaseLost(self.task.id, self.task.fence)

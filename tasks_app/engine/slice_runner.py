@@ -146,6 +146,8 @@ class _SliceRunner:
     def __init__(self, session: SliceSession) -> None:
         self.session = session
         self._window: deque[Step] = deque()
+        # The position behind the plan's last step, once the plan was read to its end.
+        self._plan_end: int | None = None
         session.key_at = self._key_at
 
     def run(self) -> None:
@@ -162,6 +164,7 @@ class _SliceRunner:
                 self._run_step(step)
             except SafePointNeeded:
                 self._window.clear()
+                self._plan_end = None
                 steering.apply_pending(self.session)
 
     def _next_step(self) -> Step | None:
@@ -177,9 +180,14 @@ class _SliceRunner:
         position = self.session.next_position
         while self._window and self._window[0].position < position:
             self._window.popleft()
+        if position == self._plan_end:
+            return None
         if not self._window or self._window[0].position != position:
             task = self.session.task
-            self._window = deque(plans.read_window(task.tenant_id, task.id, position))
+            steps = plans.read_window(task.tenant_id, task.id, position)
+            self._window = deque(steps)
+            if steps and len(steps) < plans.WINDOW:
+                self._plan_end = steps[-1].position + 1
         if not self._window or self._window[0].position != position:
             return None
         return self._window[0]

@@ -50,6 +50,22 @@ FROM mine WHERE t.id = mine.id
 RETURNING t.command_seq, t.cancel_requested_at IS NOT NULL
 """
 
+# Locks the task's row for its owner; no row means that somebody else owns it.
+OWN = """
+SELECT status, command_seq, state_version FROM tasks_app_task
+WHERE id = %(task_id)s AND fence = %(fence)s AND status IN ('working', 'pausing')
+FOR NO KEY UPDATE
+"""
+
+# The same without a lock, to see whether a person said something.
+LOOK = "SELECT status, command_seq FROM tasks_app_task WHERE id = %(task_id)s AND fence = %(fence)s"
+
+END_SLICE = """
+UPDATE tasks_app_slice SET ended_at = clock_timestamp(), outcome = %(outcome)s, steps = %(steps)s
+WHERE id = %(slice_id)s AND tenant_id = %(tenant_id)s
+RETURNING id
+"""
+
 # Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46). Whoever was
 # last heard of before the server started gets the time to come back (P27).
 LOST_LEASES = """

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
 from ledger_app.services import audit
+from ledger_app.services.statements import fetch_row
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus, bumps_version, check_edge
 from tasks_app.events import publisher
@@ -196,9 +197,8 @@ def move(
         len(events),
         Jsonb(events),
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
+    row = fetch_row(
+        f"""
 WITH moved AS (
     UPDATE tasks_app_task t SET {", ".join(sets)}, updated_at = clock_timestamp()
     WHERE t.id = %s AND t.tenant_id = %s AND t.status = %s{guard}
@@ -211,9 +211,8 @@ WITH moved AS (
     FROM moved, jsonb_array_elements(%s) WITH ORDINALITY AS e(value, number)
 )
 SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id FROM moved""",
-            parameters,
-        )
-        row = cursor.fetchone()
+        parameters,
+    )
     if row is None:
         raise LeaseLost(task_id, fence or 0)
     version, seq, done, total, phase, parent_id = row

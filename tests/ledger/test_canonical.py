@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,26 @@ def test_canonical_form_round_trips(value: Any) -> None:
     data = canonical_bytes(value)
     assert json.loads(data) == value
     assert canonical_bytes(json.loads(data)) == data
+
+
+@given(json_values)
+def test_canonical_form_is_what_rfc8785_writes(value: Any) -> None:
+    """What the fast encoder writes is byte for byte what the RFC's own encoder writes."""
+    assert canonical_bytes(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"b": '\x00\x1f\x7f\b\t\n\f\r"\\/\u2028é😀', "a": [True, None, -0, 10**15]},
+        {"é": 1, "z": 2},
+        {"a": {"\ufb01": 1, "\U0001f600": 2}},
+        {"a": (1, [2.0, 1e21])},
+    ],
+)
+def test_canonical_form_of_odd_values_is_what_rfc8785_writes(value: Any) -> None:
+    """Control characters, foreign keys and floats are spelled as the RFC says."""
+    assert canonical_bytes(value) == rfc8785.dumps(value)
 
 
 @given(st.dictionaries(text, scalars, min_size=2))
