@@ -14,15 +14,18 @@ from tasks_app.queries.commands import list_newest_commands
 from tasks_app.queries.effects import list_all_effects
 from tasks_app.queries.events import list_newest_events
 from tasks_app.queries.relatives import Relative, list_relatives
+from tasks_app.queries.repairs import list_newest_repairs
 from tasks_app.queries.steps import list_plan
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, duration, event_text, media, pill, size
+from tasks_app.templatetags.held import cause_title, verb_label
 
 
 def task_panels(principal: Principal, task_id: UUID) -> list[Panel]:
     """Return the tables of a task's page that the person may read."""
     panels = [
         _commands_panel(principal, task_id),
+        *_repairs_panel(principal, task_id),
         _steps_panel(principal, task_id),
         _checkpoints_panel(principal, task_id),
     ]
@@ -74,6 +77,25 @@ def _commands_panel(principal: Principal, task_id: UUID) -> Panel:
             for row in rows
         ],
     )
+
+
+def _repairs_panel(principal: Principal, task_id: UUID) -> list[Panel]:
+    """Return what was done while the task was held; nothing for a task that never was."""
+    rows = list_newest_repairs(principal, task_id, limit=50)
+    columns = (_("Repair"), _("Held for"), _("State"), _("By"), _("Reason"), _("Version"), _("At"))
+    shown = [
+        (
+            verb_label(row.verb),
+            cause_title(row.cause),
+            pill("task", row.status),
+            row.requested_by.username,
+            row.reason,
+            f"{row.old_version} → {row.new_version}",
+            ago(row.created_at),
+        )
+        for row in rows
+    ]
+    return [Panel(_("Repairs"), columns, shown)] if shown else []
 
 
 def _steps_panel(principal: Principal, task_id: UUID) -> Panel:

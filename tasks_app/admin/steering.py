@@ -28,10 +28,11 @@ from tasks_app.admin.base import (
 from tasks_app.admin.execution import OfTask
 from tasks_app.admission import approvals
 from tasks_app.domain.principal import Principal
-from tasks_app.models import Approval, SteeringCommand
+from tasks_app.models import Approval, Repair, SteeringCommand
 from tasks_app.queries.approvals import get_approval
 from tasks_app.templatetags import acts, words
 from tasks_app.templatetags.dashboard import ago, command_word, pretty, visible
+from tasks_app.templatetags.held import cause_title, verb_label
 
 
 @admin.register(SteeringCommand)
@@ -65,6 +66,46 @@ class SteeringCommandAdmin(OfTask):
 
     @admin.display(description=gettext_lazy("reason"))
     def reason_shown(self, obj: SteeringCommand) -> SafeString:
+        return visible(obj.reason)
+
+    payload_shown = json_column("payload", gettext_lazy("payload"))
+
+
+@admin.register(Repair)
+class RepairAdmin(OfTask):
+    """What people did with held tasks."""
+
+    list_display = ("what", "held_for", "task_link", "asked_by", "versions", "created_at")
+    list_select_related = ("task", "requested_by")
+    list_filter = (("verb", word_filter(verb_label)), ("cause", word_filter(cause_title)))
+    search_fields = ("task__id__startswith", "requested_by__username")
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "what", "held_for", "left_as", "asked_by", "door", "reason_shown", "versions",
+        "created_at", "payload_shown",
+    )  # fmt: skip
+
+    left_as = pill_column("task")
+    door = code_column("source", "source", gettext_lazy("source"))
+
+    @admin.display(description=gettext_lazy("type"), ordering="verb")
+    def what(self, obj: Repair) -> str:
+        return verb_label(obj.verb)
+
+    @admin.display(description=gettext_lazy("held for"), ordering="cause")
+    def held_for(self, obj: Repair) -> str:
+        return cause_title(obj.cause)
+
+    @admin.display(description=gettext_lazy("by"))
+    def asked_by(self, obj: Repair) -> str:
+        return obj.requested_by.get_username()
+
+    @admin.display(description=gettext_lazy("version"))
+    def versions(self, obj: Repair) -> str:
+        return f"{obj.old_version} → {obj.new_version}"
+
+    @admin.display(description=gettext_lazy("reason"))
+    def reason_shown(self, obj: Repair) -> SafeString:
         return visible(obj.reason)
 
     payload_shown = json_column("payload", gettext_lazy("payload"))

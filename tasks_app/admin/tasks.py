@@ -1,6 +1,5 @@
 """Admin pages of tasks: read in full, with the panel and the list actions that tell them what to do."""
 
-import json
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,25 +18,24 @@ from typing_extensions import override
 from tasks_app.admin.base import (
     ActPanel,
     Panel,
-    PanelAct,
     ReadOnlyAdmin,
     code_column,
     json_column,
-    read_whole,
     refusal_text,
 )
 from tasks_app.admin.panels import task_panels
-from tasks_app.admission import commands
+from tasks_app.admin.task_acts import list_acts, skipped_because, submit, word_of
 from tasks_app.admission.session import find_principal
-from tasks_app.domain.errors import InvalidInputError, RuntimeFault
+from tasks_app.domain.errors import RuntimeFault
 from tasks_app.domain.principal import Principal
+from tasks_app.domain.repairs import RepairVerb
 from tasks_app.domain.states import TERMINAL, TaskStatus, progress_of
 from tasks_app.models import Task
-from tasks_app.policy.capabilities import allows
 from tasks_app.queries.snapshot import split_owner
 from tasks_app.queries.tasks import is_cancelling
 from tasks_app.templatetags import words
 from tasks_app.templatetags.dashboard import ago, percent, pill, translated
+from tasks_app.templatetags.held import VERBS
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -64,7 +62,10 @@ class TaskAdmin(ReadOnlyAdmin):
     search_fields = ("title", "id__startswith")
     search_help_text = gettext_lazy("Title, or the beginning of the id")
     ordering = ("-created_at", "-id")
-    actions = ("pause_tasks", "resume_tasks", "cancel_tasks", "set_priority_of_tasks")
+    actions = (
+        "pause_tasks", "resume_tasks", "cancel_tasks", "set_priority_of_tasks", "requeue_tasks",
+        "close_tasks",
+    )  # fmt: skip
     fields = (
         "id", "workflow_and_version", "state", "progress", "phase_shown", "lease", "state_version",
         "plan_version", "priority", "recoveries_total", "started_by", "door", "created_at",
@@ -126,7 +127,7 @@ class TaskAdmin(ReadOnlyAdmin):
         return ActPanel(
             url=reverse("admin:tasks_app_task_act", args=[obj.pk]),
             hidden={"expected_version": obj.state_version, "idempotency_key": uuid4()},
-            acts=_task_acts(principal, obj),
+            acts=list_acts(principal, obj),
             button="type",
             note=_("Acting on version %(version)s.") % {"version": obj.state_version},
         )
@@ -139,10 +140,12 @@ class TaskAdmin(ReadOnlyAdmin):
 
     @method_decorator(require_POST)
     def act(self, request: HttpRequest, task_id: UUID) -> HttpResponse:
-        """Submit one command from the act panel."""
-        word = words.COMMANDS.get(request.POST.get("type", ""), "")
+        """Submit one command, or one repair of a held task, from the act panel."""
+        type_ = request.POST.get("type", "")
         text = _("%(command)s accepted. It takes effect at the next safe point.")
-        return self.acted(request, task_id, _submit, text % {"command": word})
+        if type_ in VERBS:
+            text = _("%(command)s: done.")
+        return self.acted(request, task_id, submit, text % {"command": word_of(type_)})
 
     # --- acting on many -------------------------------------------------------------------
     @admin.action(description=gettext_lazy("Pause tasks…"))
@@ -161,6 +164,14 @@ class TaskAdmin(ReadOnlyAdmin):
     def set_priority_of_tasks(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
         return self._bulk(request, queryset, "set_priority")
 
+    @admin.action(description=gettext_lazy("Requeue held tasks…"))
+    def requeue_tasks(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
+        return self._bulk(request, queryset, RepairVerb.REQUEUE)
+
+    @admin.action(description=gettext_lazy("Close held tasks…"))
+    def close_tasks(self, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
+        return self._bulk(request, queryset, RepairVerb.CLOSE)
+
     def _bulk(self, request: HttpRequest, queryset: QuerySet[Task], type_: str) -> HttpResponse:
         """Show what would change; on the second post submit one command for each row."""
         principal = find_principal(request)
@@ -172,7 +183,7 @@ class TaskAdmin(ReadOnlyAdmin):
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": _("Outcome") if confirmed else words.COMMANDS[type_],
+            "title": _("Outcome") if confirmed else word_of(type_),
             "rows": rows,
             "done": confirmed,
             "type": type_,
@@ -185,7 +196,7 @@ class TaskAdmin(ReadOnlyAdmin):
     def _bulk_row(
         self, request: HttpRequest, principal: Principal, task: Task, type_: str, confirmed: bool
     ) -> dict[str, Any]:
-        why = _skipped_because(principal, task, type_)
+        why = skipped_because(principal, task, type_)
         row: dict[str, Any] = {
             "task": task,
             "will": not why,
@@ -203,97 +214,8 @@ class TaskAdmin(ReadOnlyAdmin):
             "idempotency_key": request.POST.get(f"key-{task.pk}", ""),
         }
         try:
-            _submit(principal, task.pk, posted)
+            submit(principal, task.pk, posted)
         except RuntimeFault as fault:
             return row | {"text": refusal_text(fault, posted["expected_version"]), "will": False}
-        self.told(request, task, _("%(command)s accepted.") % {"command": words.COMMANDS[type_]})
+        self.told(request, task, _("%(command)s accepted.") % {"command": word_of(type_)})
         return row | {"text": _("accepted")}
-
-
-def _submit(principal: Principal, task_id: UUID, posted: dict[str, str]) -> None:
-    """Hand one command to admission, which decides everything."""
-    commands.submit_command(
-        principal,
-        task_id=task_id,
-        command_id=_read_key(posted.get("idempotency_key", "")),
-        type=posted.get("type", ""),
-        payload=_payload(posted),
-        expected_version=read_whole(posted.get("expected_version", "")),
-        reason=posted.get("reason", ""),
-        source="admin",
-    )
-
-
-def _read_key(text: str) -> UUID:
-    try:
-        return UUID(text)
-    except ValueError:
-        raise InvalidInputError(_("The form is damaged. Load the page again.")) from None
-
-
-def _payload(posted: dict[str, str]) -> dict[str, Any]:
-    match posted.get("type"):
-        case "set_priority":
-            text = posted.get("priority", "")
-            priority = read_whole(text)
-            return {"priority": text if priority is None else priority}
-        case "adjust_goal":
-            return _read_patch(posted.get("patch", ""))
-        case "provide_input":
-            return {"answer": _read_answer(posted.get("answer", ""))}
-        case _:
-            return {}
-
-
-def _read_patch(text: str) -> dict[str, Any]:
-    try:
-        patch = json.loads(text or "{}")
-    except ValueError as error:
-        raise InvalidInputError(_("The change is not JSON: %(why)s") % {"why": error}) from None
-    if not isinstance(patch, dict):
-        raise InvalidInputError(_("The change must be a JSON object."))
-    return patch
-
-
-def _read_answer(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _task_acts(principal: Principal, task: Task) -> list[PanelAct]:
-    """Return the buttons for a task's state, with what the person lacks for each."""
-
-    def act(
-        value: str, label: str, *, need: str = "tasks:steer", danger: bool = False, input_: str = ""
-    ) -> PanelAct:
-        denied = "" if allows(principal, need, task) else need
-        return PanelAct(value, label, danger=danger, denied=denied, input=input_)
-
-    acts = []
-    if task.status != TaskStatus.DEAD_LETTERED:
-        if task.status in {TaskStatus.PAUSED, TaskStatus.PAUSING}:
-            acts.append(act("resume", _("Resume task")))
-        else:
-            acts.append(act("pause", _("Pause task")))
-        if task.status == TaskStatus.INPUT_REQUIRED:
-            acts.append(act("provide_input", _("Send answer"), input_="answer"))
-        if not task.closing_as:
-            acts.append(act("adjust_goal", _("Change goal"), input_="patch"))
-        acts.append(act("set_priority", _("Set priority"), input_="priority"))
-    if task.cancel_requested_at is None and not task.closing_as:
-        acts.append(act("cancel", _("Cancel task"), need="tasks:cancel", danger=True))
-    return acts
-
-
-def _skipped_because(principal: Principal, task: Task, type_: str) -> str:
-    status = TaskStatus(task.status)
-    if status in TERMINAL:
-        return _("already ended")
-    need = "tasks:cancel" if type_ == "cancel" else "tasks:steer"
-    if not allows(principal, need, task):
-        return _("needs the capability %(cap)s") % {"cap": need}
-    if type_ == "resume" and status not in {TaskStatus.PAUSED, TaskStatus.PAUSING}:
-        return _("is not paused")
-    return ""

@@ -12,6 +12,7 @@ from tasks_app.admission import principal as principals
 from tasks_app.admission.session import find_principal
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.approvals import count_waiting
+from tasks_app.queries.holds import count_held
 
 THEME_COOKIE = "rt_theme"
 _NEXT_THEME = {"": "light", "light": "dark", "dark": "auto"}
@@ -24,6 +25,7 @@ class Chrome:
     principal: Principal | None
     tenants: tuple[principals.TenantChoice, ...]
     waiting: int
+    held: int
     can_read_approvals: bool
     section: str
     theme: str
@@ -58,6 +60,7 @@ def _chrome(request: HttpRequest) -> Chrome:
         principal=principal,
         tenants=tuple(principals.list_tenants(user)) if user and user.is_authenticated else (),
         waiting=count_waiting(principal) if principal else 0,
+        held=count_held(principal) if principal else 0,
         can_read_approvals=principal is not None and principal.can("approvals:read"),
         section=_section(request),
         theme=theme if theme in {"light", "dark"} else "",
@@ -66,4 +69,6 @@ def _chrome(request: HttpRequest) -> Chrome:
 
 
 def _section(request: HttpRequest) -> str:
-    return "approvals" if request.path.startswith("/approvals/") else "tasks"
+    sections = {"/approvals/": "approvals", "/dead-letters/": "held"}
+    found = (name for path, name in sections.items() if request.path.startswith(path))
+    return next(found, "tasks")

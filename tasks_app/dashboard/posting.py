@@ -1,8 +1,10 @@
 """What pages that post share: reading a form's own fields, and how a refusal is shown."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from uuid import UUID
 
+from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from tasks_app.domain.errors import (
@@ -11,8 +13,35 @@ from tasks_app.domain.errors import (
     NotAllowedError,
     RuntimeFault,
     TenantSuspendedError,
+    VersionConflictError,
 )
-from tasks_app.templatetags import refusals
+from tasks_app.domain.repairs import RepairVerb
+from tasks_app.queries.snapshot import TaskSnapshot
+from tasks_app.templatetags import refusals, words
+from tasks_app.templatetags.held import verb_label
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """What moved while the person was writing."""
+
+    old: str
+    new: int
+    word: str
+    moved: str
+
+
+def conflict_of(posted: QueryDict, snap: TaskSnapshot, fault: VersionConflictError) -> Conflict:
+    """Return what a version conflict says to the person."""
+    who, what = fault.fields.get("changedBy"), str(fault.fields.get("change", ""))
+    known = what in frozenset(RepairVerb)
+    change = verb_label(what) if known else words.COMMANDS.get(what, what)
+    return Conflict(
+        old=posted.get("expected_version", ""),
+        new=snap.state_version,
+        word=str(words.look("task", snap.status).word),
+        moved=f"{who}: {change}. {fault.fields.get('changeReason', '')}" if who else "",
+    )
 
 
 def read_uuid(text: str) -> UUID:

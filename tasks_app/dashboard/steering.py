@@ -18,9 +18,15 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from tasks_app.admission import commands
-from tasks_app.dashboard import forms
+from tasks_app.dashboard import forms, repairing
 from tasks_app.dashboard.access import is_htmx, needs
-from tasks_app.dashboard.posting import errors_by_field, http_status, read_uuid, read_whole
+from tasks_app.dashboard.posting import (
+    conflict_of,
+    errors_by_field,
+    http_status,
+    read_uuid,
+    read_whole,
+)
 from tasks_app.dashboard.taskpage import Head, get_head, list_acts, task_context
 from tasks_app.domain.errors import (
     InvalidInputError,
@@ -31,7 +37,8 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.principal import Principal
 from tasks_app.queries.commands import list_newest_commands
 from tasks_app.queries.effects import list_effects_done
-from tasks_app.templatetags import refusals, words
+from tasks_app.queries.repairs import list_newest_repairs
+from tasks_app.templatetags import refusals
 from tasks_app.workflows import registry
 
 _GOAL_SALT = "dashboard.goal"
@@ -51,23 +58,14 @@ class SteerForm:
     errors: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """What moved while the person was writing."""
-
-    old: str
-    new: int
-    word: str
-    moved: str
-
-
 @require_http_methods(["GET", "HEAD", "POST"])
 @needs("tasks:read")
 def steer(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpResponse:
     """Return the panel, or submit the command that its form describes."""
     head = get_head(principal, task_id)
     if request.method != "POST":
-        return render(request, "dashboard/_steer.html", panel(principal, head))
+        context = panel(principal, head)
+        return render(request, context["panel_template"], context)
     if request.POST.get("adopt"):
         return _answer(request, principal, head, form=_adopted(request.POST, head), status=200)
     try:
@@ -99,15 +97,19 @@ def goal(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpRespo
 def panel(
     principal: Principal, head: Head, form: SteerForm | None = None, **notes: object
 ) -> dict[str, Any]:
-    """Return the context of the steering panel."""
+    """Return the context of the steering panel; of a held task it is the repair panel."""
+    if head.snap.hold is not None:
+        return repairing.panel(principal, head, None, **notes)
     task_id = head.snap.task_id
     return {
+        "panel_template": "dashboard/_steer.html",
         "head": head,
         "snap": head.snap,
         "facts": head.facts,
         "form": form or _fresh(head),
         "acts": list_acts(principal, head),
         "commands": list_newest_commands(principal, task_id),
+        "repairs": list_newest_repairs(principal, task_id),
         "effects_done": [] if head.terminal else list_effects_done(principal, task_id),
         "can_create": principal.can("tasks:create"),
         **notes,
@@ -193,7 +195,7 @@ def _refused(
     head = get_head(principal, task_id)
     form = _kept(request.POST, head, fault)
     if isinstance(fault, VersionConflictError):
-        note: dict[str, object] = {"conflict": conflict_of(request.POST, head, fault)}
+        note: dict[str, object] = {"conflict": conflict_of(request.POST, head.snap, fault)}
     elif not form.errors:
         note = {"problem": refusals.say(fault)}
     else:
@@ -212,21 +214,9 @@ def _answer(
 ) -> HttpResponse:
     context = panel(principal, head, form, **notes)
     if is_htmx(request):
-        return render(request, "dashboard/_steer.html", context, status=status)
+        return render(request, context["panel_template"], context, status=status)
     whole = task_context(principal, head.snap.task_id, "overview", {}) | context
     return render(request, "dashboard/task.html", whole, status=status)
-
-
-def conflict_of(posted: QueryDict, head: Head, fault: VersionConflictError) -> Conflict:
-    """Return what a version conflict says to the person."""
-    who, what = fault.fields.get("changedBy"), str(fault.fields.get("change", ""))
-    moved = f"{who}: {words.COMMANDS.get(what, what)}. {fault.fields.get('changeReason', '')}"
-    return Conflict(
-        old=posted.get("expected_version", ""),
-        new=head.snap.state_version,
-        word=str(words.look("task", head.snap.status).word),
-        moved=moved if who else "",
-    )
 
 
 def _accepted_text() -> str:
@@ -318,7 +308,7 @@ def _goal_again(
     context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form}
     context["base"] = posted.get("base", "") or _signed_goal(head, schema)
     if conflict is not None:
-        context["conflict"] = conflict_of(posted, head, conflict)
+        context["conflict"] = conflict_of(posted, head.snap, conflict)
     status = 200 if fault is None else http_status(fault)
     return render(request, "dashboard/goal.html", context, status=status)
 

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from tasks_app.dashboard import account, approving, creating, steering, tasks
+from tasks_app.dashboard import account, approving, creating, held, repairing, steering, tasks
 
 app_name = "dashboard"
 urlpatterns = [
@@ -19,9 +19,14 @@ urlpatterns = [
     path("tasks/<uuid:task_id>/", tasks.task, name="task"),
     path("tasks/<uuid:task_id>/live/", tasks.task_live, name="task-live"),
     path("tasks/<uuid:task_id>/steer/", steering.steer, name="steer"),
+    path("tasks/<uuid:task_id>/repair/", repairing.repair, name="repair"),
     path("tasks/<uuid:task_id>/goal/", steering.goal, name="goal"),
     path("tasks/<uuid:task_id>/<slug:tab>/", tasks.task, name="task-tab"),
     path("artifacts/<uuid:artifact_id>/", tasks.artifact, name="artifact"),
+    path("dead-letters/", held.index, name="held"),
+    path("dead-letters/live/", held.index_live, name="held-live"),
+    path("dead-letters/<slug:cause>/", held.cause, name="held-cause"),
+    path("dead-letters/<slug:cause>/<slug:verb>/", held.many, name="held-many"),
     path("approvals/", approving.inbox, name="approvals"),
     path("approvals/live/", approving.inbox_live, name="approvals-live"),
     path("approvals/<uuid:approval_id>/", approving.approval, name="approval"),

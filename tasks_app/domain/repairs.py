@@ -3,6 +3,7 @@
 No Django here: pages and REST offer a verb by the same function that refuses it under the lock.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -106,6 +107,42 @@ def check_payload(verb: RepairVerb, payload: Mapping[str, Any]) -> None:
             _check_patch(payload.get("goal", {}))
         case _:
             pass
+
+
+def read_texts(verb: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the payload that the fields of a form say; fields of other verbs are left out.
+
+    Raises:
+        InvalidInputError: a field that should hold JSON does not.
+    """
+    match verb:
+        case RepairVerb.CONTINUE_FROM:
+            number = texts.get("checkpoint", "").strip()
+            if not number:
+                return {}
+            whole = number.isascii() and number.isdigit() and len(number) < 10
+            return {"checkpoint": int(number) if whole else number}
+        case RepairVerb.SETTLE_EFFECT:
+            payload: dict[str, Any] = {"outcome": texts.get("outcome", "")}
+            payload |= {"effect": texts["effect"]} if texts.get("effect") else {}
+            payload |= {"hold": True} if texts.get("hold") else {}
+            if payload["outcome"] == Settlement.DONE:
+                payload["proof"] = texts.get("proof", "")
+                payload["result"] = _read_json(texts, "result")
+            return payload
+        case RepairVerb.FORK:
+            goal = _read_json(texts, "goal")
+            return {} if goal in (None, {}) else {"goal": goal}
+        case _:
+            return {}
+
+
+def _read_json(texts: Mapping[str, str], name: str) -> Any:
+    text = texts.get(name, "").strip()
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        raise _problem(f"/payload/{name}", "This is not JSON.", "not_json") from None
 
 
 _FIELDS = {

@@ -17,6 +17,10 @@ MESSAGES = (
     gettext_noop("Name at least one field of the goal to change."),
     gettext_noop("The command is not valid."),
     gettext_noop("The decision is not valid."),
+    gettext_noop("The repair is not valid."),
+    gettext_noop("One of done, not_done, call_again."),
+    gettext_noop("Several acts are open: name one."),
+    gettext_noop("The result does not fit the act."),
     gettext_noop("The goal does not fit the workflow."),
     gettext_noop("The task's settings are not valid."),
 )
@@ -51,6 +55,7 @@ REFUSALS = {
     "no_open_question": gettext_lazy("No question of this task waits for an answer."),
     "not_a_folder": gettext_lazy("This is a file, not a folder."),
     "not_found": gettext_lazy("Not found."),
+    "not_json": gettext_lazy("This is not JSON."),
     "proof_required": gettext_lazy("Say how you know that it was done."),
     "reason_required": gettext_lazy("Say why, in 1 to 500 characters."),
     "reserved_key": gettext_lazy("Only the server states this."),

@@ -17,7 +17,7 @@ from tasks_app.admin.base import ReadOnlyAdmin
 from tasks_app.admission.principal import from_user
 from tasks_app.admission.tasks import admit_task
 from tasks_app.engine.slice_runner import run_slice
-from tasks_app.models import Approval, SteeringCommand, Task, Tenant
+from tasks_app.models import Approval, Repair, SteeringCommand, Task, Tenant
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -97,6 +97,7 @@ def test_every_model_of_the_contract_has_a_page() -> None:
         models.Task, models.Thread, models.Step, models.Slice, models.Checkpoint,
         models.SteeringCommand, models.Approval, models.Event, models.Outbox, models.Artifact,
         models.Tenant, models.Membership, models.ApiKey, models.AgentIdentity, models.Attempt,
+        models.Repair,
         Effect, Receipt, Usage, AuditEntry,
     }  # fmt: skip
     assert wanted <= set(OURS)
@@ -244,6 +245,43 @@ def test_list_action_asks_first_then_reports_each_row(tenant: Tenant) -> None:
     outcome = client.post(listed, chosen | hidden | {"confirmed": "yes", "reason": "stop"})
     assert "accepted" in outcome.content.decode()
     assert read(live.pk).status == "paused"
+
+
+def test_held_task_is_repaired_from_its_panel(tenant: Tenant) -> None:
+    """Only verbs that can apply are buttons; the repair is told in the page, its table and History."""
+    staff = make_staff(tenant, EVERY_ROLE)
+    task = factories.make_task(tenant=tenant, status="dead_lettered", title="Worn out")
+    client = window(staff)
+    address = reverse("admin:tasks_app_task_change", args=[task.pk])
+    page = client.get(address).content.decode()
+    assert 'value="requeue"' in page
+    assert 'value="continue_from"' not in page
+    assert 'value="pause"' not in page
+    assert "Nothing was changed" in act(client, task, "continue_from", checkpoint="1")
+    assert "Requeue task: done." in act(client, task, "requeue")
+    assert read(task.pk).status == "queued"
+    repair = Repair.objects.for_tenant(tenant.pk).get()
+    assert (repair.source, repair.requested_by_id) == ("admin", staff.pk)
+    assert "Too many recoveries" in client.get(address).content.decode()
+    history = client.get(reverse("admin:tasks_app_task_history", args=[task.pk]))
+    assert "Requeue task: done." in history.content.decode()
+    shown = client.get(reverse("admin:tasks_app_repair_change", args=[repair.pk]))
+    assert shown.status_code == 200
+
+
+def test_held_tasks_are_closed_from_the_list(tenant: Tenant) -> None:
+    """The intermediate page names what is not held; the others are closed with one reason."""
+    staff = make_staff(tenant, EVERY_ROLE)
+    held = factories.make_task(tenant=tenant, status="dead_lettered", title="Held")
+    free = factories.make_task(tenant=tenant, title="Free")
+    client = window(staff)
+    chosen = {"action": "close_tasks", "_selected_action": [str(held.pk), str(free.pk)]}
+    listed = reverse("admin:tasks_app_task_changelist")
+    preview = client.post(listed, chosen).content.decode()
+    assert "is not held" in preview
+    hidden = dict(re.findall(r'name="((?:version|key)-[^"]+)" value="([^"]+)"', preview))
+    client.post(listed, chosen | hidden | {"confirmed": "yes", "reason": "hopeless"})
+    assert (read(held.pk).status, read(free.pk).status) == ("failed", "queued")
 
 
 def test_index_counts_what_needs_a_person(tenant: Tenant) -> None:

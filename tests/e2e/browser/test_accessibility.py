@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
+from tests.dashboard.test_held import damaged, doubtful
 from tests.e2e.browser.conftest import SignIn
 from tests.e2e.browser.test_pages import World
 
@@ -56,13 +57,18 @@ def addresses(world: World, audience: str) -> dict[User | None, list[str]]:
             None: ["/login/", "/admin/login/"],
         }  # fmt: skip
     done, failed = world.start([{"op": "say", "text": "short"}]), world.start([{"op": "fail"}])
+    bad, doubt = damaged(world.tenant), doubtful(world.tenant)
     tabs = ("", "steps/", "checkpoints/", "effects/", "artifacts/", "events/", "audit/")
     return {
         world.operator: [
             "/tasks/", "/tasks/?q=nothing", f"/tasks/{done.pk}/", f"/tasks/{failed.pk}/",
             "/tasks/new/", "/tasks/new/contracts.review/", f"/tasks/{task.pk}/goal/",
             f"/approvals/{approval.pk}/", *(f"/tasks/{task.pk}/{tab}" for tab in tabs),
-            "/admin/", "/admin/tasks_app/task/", f"/admin/tasks_app/task/{task.pk}/change/",
+            "/dead-letters/", "/dead-letters/checkpoint_damaged/",
+                "/dead-letters/effect_in_doubt/settle_effect/",
+                f"/tasks/{bad.pk}/", f"/tasks/{doubt.pk}/",
+                f"/admin/tasks_app/task/{doubt.pk}/change/",
+                "/admin/", "/admin/tasks_app/task/", f"/admin/tasks_app/task/{task.pk}/change/",
             f"/admin/tasks_app/task/{task.pk}/history/",
         ],
     }  # fmt: skip
@@ -85,6 +91,7 @@ def test_b1_pages_are_quiet_accessible_and_fit(
             page = window.go(path)
             page.set_viewport_size(size)
             expect(page.locator("main, #content-main").first).to_be_visible()
+            page.locator("details.act").evaluate_all("all => all.forEach(one => one.open = true)")
             page.wait_for_load_state("load")
             # What axe itself puts into a page offends the page's own policy: look before it.
             found = [*window.errors, *window.foreign, *violations(page), *too_wide(page)]
