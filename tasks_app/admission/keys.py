@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from ledger_app.services import audit
 from tasks_app.admission import tenant_audit
 from tasks_app.conf import runtime
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotAllowedError, NotFoundError
