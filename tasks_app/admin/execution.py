@@ -30,6 +30,7 @@ from tasks_app.models import (
     Checkpoint,
     Event,
     Outbox,
+    PlanVersion,
     Slice,
     Step,
     Task,
@@ -169,6 +170,23 @@ class CheckpointAdmin(OfTask):
     @admin.display(description=gettext_lazy("document"))
     def document_shown(self, obj: Checkpoint) -> SafeString:
         return json_block(checkpoint_row(obj).document)
+
+
+@admin.register(PlanVersion)
+class PlanVersionAdmin(OfTask):
+    """Why each plan was made and what it changed."""
+
+    list_display = ("version", "task_link", "why", "workflow_version", "created_at")
+    list_filter = (("cause", code_filter("plan")),)
+    search_fields = ("task__id__startswith",)
+    ordering = ("-id",)
+    fields = readonly_fields = (
+        "task_link", "version", "why", "workflow_version", "command_id", "actor", "created_at",
+        "difference_shown",
+    )  # fmt: skip
+
+    why = code_column("plan", "cause", gettext_lazy("cause"))
+    difference_shown = json_column("difference", gettext_lazy("difference"))
 
 
 @admin.register(Event)

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop, pgettext_lazy
 
 LABELS = {
+    "actor": _("actor"),
     "allowed_cidrs": _("networks"),
     "applied_at": _("applied at"),
     "approval_id": _("approval"),
@@ -83,6 +84,7 @@ LABELS = {
     "weight": _("weight"),
     "worker": _("worker"),
     "workflow": _("workflow"),
+    "workflow_version": _("workflow version"),
 }
 
 # Texts of Django's admin that its own Chinese catalogue lacks, or renders word by word.

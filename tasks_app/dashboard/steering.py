@@ -35,6 +35,7 @@ from tasks_app.domain.errors import (
     VersionConflictError,
 )
 from tasks_app.domain.principal import Principal
+from tasks_app.engine.replanning import PlanPreview
 from tasks_app.queries.commands import list_newest_commands
 from tasks_app.queries.effects import list_effects_done
 from tasks_app.queries.repairs import list_newest_repairs
@@ -87,7 +88,11 @@ def goal(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpRespo
     if request.POST.get("adopt"):
         return _goal_again(request, head, schema, read, None)
     try:
-        _submit(principal, task_id, request.POST, _goal_payload(request.POST, read))
+        payload = _goal_payload(request.POST, read)
+        if request.POST.get("preview"):
+            shown = _preview(principal, task_id, request.POST, payload)
+            return _goal_again(request, head, schema, read, None, preview=shown)
+        _submit(principal, task_id, request.POST, payload)
     except RuntimeFault as fault:
         return _goal_again(request, get_head(principal, task_id), schema, read, fault)
     messages.success(request, _accepted_text())
@@ -130,6 +135,20 @@ def _submit(
         expected_version=read_whole(posted.get("expected_version", "")),
         reason=posted.get("reason", ""),
         source="dashboard",
+    )
+
+
+def _preview(
+    principal: Principal, task_id: UUID, posted: QueryDict, payload: Mapping[str, Any]
+) -> PlanPreview:
+    """Ask what the command would do; a reason need not be given for looking."""
+    return commands.preview_command(
+        principal,
+        task_id=task_id,
+        type="adjust_goal",
+        payload=payload,
+        expected_version=read_whole(posted.get("expected_version", "")),
+        reason=posted.get("reason", "").strip() or "preview",
     )
 
 
@@ -289,8 +308,9 @@ def _goal_again(
     schema: Mapping[str, Any],
     read: forms.ReadGoal,
     fault: RuntimeFault | None,
+    preview: PlanPreview | None = None,
 ) -> HttpResponse:
-    """Show the goal's form with what was typed, and why nothing was sent."""
+    """Show the goal's form with what was typed, and why nothing was sent or what would be done."""
     problems = fault.errors if isinstance(fault, InvalidInputError) else ()
     conflict = fault if isinstance(fault, VersionConflictError) else None
     fields = forms.build_fields(schema, read.goal, problems)
@@ -305,7 +325,7 @@ def _goal_again(
         problems=forms.show_problems(fields, problems),
         errors=errors_by_field(problems),
     )
-    context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form}
+    context: dict[str, Any] = {"head": head, "snap": head.snap, "form": form, "preview": preview}
     context["base"] = posted.get("base", "") or _signed_goal(head, schema)
     if conflict is not None:
         context["conflict"] = conflict_of(posted, head.snap, conflict)

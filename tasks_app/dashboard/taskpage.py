@@ -24,6 +24,7 @@ from tasks_app.queries import (
     effects,
     events,
     facts,
+    plans,
     slices,
     steps,
 )
@@ -273,6 +274,7 @@ def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, A
     times = checkpoints.list_checkpoint_times(principal, task_id)
     return {
         "steps": rows,
+        "plans": plans.list_newest_plans(principal, task_id),
         "attempts": slices.list_attempts(principal, task_id),
         "slices": taken,
         "chart": gantt.draw(rows, taken, times, now=timezone.now()),

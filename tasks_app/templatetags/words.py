@@ -127,6 +127,7 @@ CODES: "dict[str, dict[str, str | _StrPromise]]" = {
         "completed": _("completed"),
         "failed": _("failed"),
         "dead_lettered": _("needs repair"),
+        "version_hold": _("held for other code"),
         "lost": _("lost"),
         "crashed": _("crashed"),
     },
@@ -143,6 +144,15 @@ CODES: "dict[str, dict[str, str | _StrPromise]]" = {
         "effect": _("effect"),
         "dead_letter": _("dead letter"),
         "end": _("end"),
+        "version_hold": _("held for other code"),
+        "rewind": _("continued from an older one"),
+    },
+    "plan": {
+        "admission": _("started"),
+        "adjust_goal": _("goal changed"),
+        "migration": _("migrated to other code"),
+        "compensation": _("undoing"),
+        "repair": _("repair"),
     },
     "source": {
         "rest": _("REST"),

@@ -191,6 +191,33 @@ def test_goal_form_sends_only_what_was_changed(tenant: Tenant) -> None:
     command = SteeringCommand.objects.for_tenant(tenant.pk).get(task_id=task.pk)
     assert command.payload == {"note": "new note"}
     assert read(task.pk).goal["note"] == "new note"
+    assert "goal changed" in client.get(f"/tasks/{task.pk}/steps/").content.decode()
+
+
+def test_goal_form_shows_a_preview_without_a_script(tenant: Tenant) -> None:
+    """E72: what the plan would keep is told with the text kept; nothing is stored."""
+    task = start(tenant)
+    client = window(task.initiator)
+    page = client.get(f"/tasks/{task.pk}/goal/")
+    form = page.context["form"]
+    posted = {
+        "expected_version": form.expected_version,
+        "idempotency_key": form.idempotency_key,
+        "base": page.context["base"],
+        "type": "adjust_goal",
+        "reason": "",
+        "preview": "1",
+    } | {f.name: f.value for f in form.fields if f.kind != "boolean"}
+    url = f"/tasks/{task.pk}/goal/"
+    shown = client.post(url, posted | {"goal/note": "maybe"})
+    assert shown.status_code == 200
+    assert "Preview: nothing was changed." in shown.content.decode()
+    assert shown.context["preview"].difference["added"]["count"] == 0
+    assert 'value="maybe"' in shown.content.decode()
+    assert shown.context["form"].idempotency_key == form.idempotency_key
+    assert client.post(url, posted | {"expected_version": "9", "goal/note": "x"}).status_code == 409
+    assert read(task.pk).goal == task.goal
+    assert not SteeringCommand.objects.for_tenant(tenant.pk).filter(task_id=task.pk).exists()
 
 
 def test_new_task_starts_once_for_a_double_click(tenant: Tenant) -> None:
