@@ -76,7 +76,7 @@ class Loop:
         if self.is_over or turn.is_stopped or turn.index + 1 >= self._limit:
             self.leave()
             return False
-        turn.settle()
+        turn.memo.settle()
         self.run.exit(turn)
         session, row = self.run.session, self.row
         row.next_item += 1
@@ -85,14 +85,14 @@ class Loop:
         session.hold_result(row, "running", result=row.result, finished=False)
         if turn.impure or session.flush_due:
             session.commit()
-        session.arguments.forget(turn.rows)
+        session.arguments.forget(turn.memo.rows)
         safe_point.pass_by(session)
         return True
 
     def leave(self) -> None:
         """Note that the loop is over; its last turn stays open to be gone through again."""
         if self._turn is not None:
-            self._turn.settle()
+            self._turn.memo.settle()
             self.run.exit(self._turn)
         if not self.is_over:
             self.run.session.hold_result(self.row, "succeeded", result=self.row.result)

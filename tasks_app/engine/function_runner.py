@@ -94,7 +94,7 @@ class FunctionRun:
         self._raise_left()
         with self.guarded():
             self.require_innermost(context)
-            context.settle()
+            context.memo.settle()
             return values.to_json(definition.function, returned)
 
     # --- what the author's code may not swallow ---------------------------------------------------
@@ -200,7 +200,7 @@ class FunctionRun:
             )
         for row in retired:
             for scope, _ in self._scopes:
-                scope.forget(row)
+                scope.memo.forget(row)
 
     def _first_free(self) -> int:
         rows = Step.objects.for_tenant(self.task.tenant_id).filter(task_id=self.task.id)
@@ -209,7 +209,7 @@ class FunctionRun:
 
     def _completed(self) -> list[str]:
         """Return what is done, for a checkpoint: positions, and the finished turns of loops."""
-        rows = [row for scope, _ in self._scopes for row in scope.rows.values()]
+        rows = [row for scope, _ in self._scopes for row in scope.memo.rows.values()]
         turns = [
             f"{row.key}[0..{row.next_item - 1}]"
             for row in rows

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pytest_django import Settings
 
 from tasks_app.admission import approvals, tasks
-from tasks_app.engine import function_scope, function_states
+from tasks_app.engine import function_memo, function_states
 from tasks_app.models import Approval, Checkpoint, Event, Step
 from tasks_app.workflows import (
     Ask,
@@ -504,7 +504,7 @@ def unknown_act(ctx: FunctionContext, goal: Goal) -> None:
 
 def test_wrong_use_is_refused_by_name(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """E10, E12: mistakes stop the task with a code and a sentence, before anything is run."""
-    monkeypatch.setattr(function_scope, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(function_memo, "MAX_ENTRIES", 3)
     monkeypatch.setattr(function_states, "LIMIT_BYTES", 10)
     expected = {
         outer_in_turn: ("configuration_error", "inside of turn[0]"),
