@@ -11,7 +11,7 @@ import types
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 MINIMUM = (3, 11)
-LOCAL_VERBS = ("demo", "up", "down", "stop", "test", "bench")
+LOCAL_VERBS = ("demo", "up", "down", "stop", "test", "bench", "schedules")
 
 
 def main() -> None:

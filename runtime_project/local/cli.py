@@ -1,4 +1,4 @@
-"""The local verbs: demo, up, down (stop), test, bench. Parses, starts, reports, returns an exit code."""
+"""The local verbs: demo, up, down (stop), test, bench, schedules. Parses, starts, reports, returns an exit code."""
 
 import argparse
 import os
@@ -9,7 +9,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from runtime_project.local import benching, demo, interrupts, ports, processes, state, testing
+from runtime_project.local import (
+    benching,
+    demo,
+    interrupts,
+    ports,
+    processes,
+    schedules,
+    state,
+    testing,
+)
 from runtime_project.local.processes import LocalStackError
 from runtime_project.local.stack import LocalStack, StackOptions
 
@@ -37,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run one local verb and return its exit code."""
     if arguments[0] == "test":
         return testing.run(_without_wheels(arguments[1:]))
+    if arguments[0] == "schedules":
+        return schedules.run(_without_wheels(arguments[1:]))
     if arguments[0] == "bench":
         return benching.run(_without_wheels(arguments[1:]))
     options = _parser().parse_args(arguments)

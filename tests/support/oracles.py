@@ -94,8 +94,12 @@ def check_lost(evidence: Evidence) -> None:
             demand(False, "O1", f"it is {task.status}, and nobody works on it", task)
         case _:
             pass
+    # A repair of a held task takes up what people told it before.
     waiting = [row.seq for row in evidence.commands if row.status == "pending"]
-    demand(not waiting, "O1", f"commands {waiting} were accepted and never applied", task)
+    is_held = task.status == TaskStatus.DEAD_LETTERED
+    demand(
+        is_held or not waiting, "O1", f"commands {waiting} were accepted and never applied", task
+    )
 
 
 def _is_due(evidence: Evidence) -> bool:
@@ -156,6 +160,10 @@ def check_fences(evidence: Evidence) -> None:
         first = min((end for end in ends if end is not None), default=None)
         if first is not None and at is not None:
             demand(at <= first, "O4", f"{name} was written under old fence {fence}", task)
+
+    for row in evidence.checkpoints:
+        said = checkpoint.parse(row.document, row.sha256).fence
+        demand(said == row.fence, "O4", f"checkpoint {row.seq} of fence {said}, {row.fence}", task)
 
 
 # --- O5 ----------------------------------------------------------------------------------------
