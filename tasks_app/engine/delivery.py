@@ -57,6 +57,8 @@ def complete_task(session: SliceSession, result: Any) -> None:
         if task.budget:
             budgets.close_task(task.id, task.tenant_id)
         session.end("completed")
+        # A sweeper that looked before the claim may have owed a message after it.
+        continuation.forget(task.id, task.tenant_id)
         moved = transitions.finish(
             task.id,
             task.tenant_id,

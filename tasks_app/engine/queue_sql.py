@@ -146,18 +146,25 @@ ORDER BY lane.load, lane.rank LIMIT 1
 """
 
 # Due tasks without an owed message: timers that ended, messages whose row was never written. Only
-# the first of each lane are looked at: they are the ones that will be claimed next.
-OWE_DUE = f"""{_LANES}
+# the first of each lane are looked at: they are the ones that will be claimed next. The task's lock
+# makes sure that it still waits: the row of a task that somebody claimed meanwhile would be nobody's.
+OWE_DUE = f"""{_LANES}, forgotten AS MATERIALIZED (
+    SELECT due.id FROM lane CROSS JOIN LATERAL (
+        SELECT t.id, t.next_wake_at FROM tasks_app_task t
+        WHERE t.tenant_id = lane.tenant_id AND t.workflow = lane.workflow
+          AND t.priority = lane.priority AND {_WAITING} AND t.next_wake_at <= {_NOW}
+        ORDER BY t.next_wake_at, t.id LIMIT %(limit)s) due
+    WHERE NOT EXISTS (
+        SELECT FROM tasks_app_outbox o WHERE o.task_id = due.id AND o.kind = 'wake')
+    ORDER BY lane.rank
+    LIMIT %(limit)s
+), waiting AS MATERIALIZED (
+    SELECT t.id, t.tenant_id FROM tasks_app_task t JOIN forgotten USING (id)
+    WHERE {_WAITING}
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+)
 INSERT INTO tasks_app_outbox (tenant_id, task_id, kind, reason, created_at, tries, next_try_at)
-SELECT due.tenant_id, due.id, 'wake', 'due', clock_timestamp(), 0, clock_timestamp()
-FROM lane CROSS JOIN LATERAL (
-    SELECT t.tenant_id, t.id, t.next_wake_at FROM tasks_app_task t
-    WHERE t.tenant_id = lane.tenant_id AND t.workflow = lane.workflow
-      AND t.priority = lane.priority AND {_WAITING} AND t.next_wake_at <= {_NOW}
-    ORDER BY t.next_wake_at, t.id LIMIT %(limit)s) due
-WHERE NOT EXISTS (SELECT FROM tasks_app_outbox o WHERE o.task_id = due.id AND o.kind = 'wake')
-ORDER BY lane.rank
-LIMIT %(limit)s
+SELECT tenant_id, id, 'wake', 'due', clock_timestamp(), 0, clock_timestamp() FROM waiting
 ON CONFLICT (task_id, kind) DO NOTHING
 """
 

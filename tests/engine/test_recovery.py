@@ -10,6 +10,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
+from tasks_app import syncpoints
 from tasks_app.domain.checkpoint import SCHEMA_VERSION, digest
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import continuation, lease, plans, recovery, shutdown, slice_runner
@@ -297,3 +298,18 @@ def test_removed_checkpoint_is_noticed(engine: Engine, half_done: UUID, tmp_path
         )
     assert engine.run(half_done) == "dead_lettered"
     assert len(lines(tmp_path / "ran")) == done
+
+
+def test_message_owed_after_the_claim_ends_with_the_task(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweeper's old look owes it; without the task nobody would send or delete it (O10)."""
+    task_id = engine.submit({"op": "say"})
+
+    def owe_late(name: str, run: UUID | None, fence: int) -> None:
+        if name == "step.before":
+            continuation.owe(task_id, engine.tenant.id, "due")
+
+    monkeypatch.setattr(syncpoints, "scheduler", owe_late)
+    assert engine.run(task_id) == "completed"
+    assert not Outbox.objects.for_tenant(engine.tenant.id).exists()
