@@ -29,7 +29,6 @@ from tests.support.syncdir import Hit
 
 PATIENCE_SECONDS = 60.0
 RUN_SECONDS = 850.0
-QUIET_SECONDS = 0.3
 ASKING_SECONDS = 0.05
 KINDS = ("keyed", "queryable", "opaque")
 FAULTS = ("killed", "zombie", "doubled")
@@ -169,6 +168,10 @@ class Trial:
         ]()
         self._flow = flow
         self._waits: Waiting = (lambda: True, "")
+        self.fault = ""
+        self._before: Progress | None = None
+        self._while_frozen: tuple[dict[str, Any], int, int] = ({}, 0, 0)
+        self._zombies_end = ""
         self._since = time.monotonic()
 
     def advance(self) -> bool:
@@ -198,47 +201,35 @@ class Trial:
     def _killed(self) -> Flow:
         hit = yield from self._hit()
         self.bed.kill(hit.pid)
-        before = self._progress()
-        oracles.check_checkpoints(evidence.of(self.bed.task(self.task_id)))
+        self._before = self._progress()
         self._release()
-        task = yield from self._rest()
-        self._check(task, before)
-        if self.case.point not in UNCLAIMED:
-            assert task.recoveries_total == 1, f"{task.recoveries_total} recoveries"
+        yield partial(self.bench.rests, self.task_id), "rest"
 
     def _zombie(self) -> Flow:
         hit = yield from self._hit()
         os.kill(hit.pid, signal.SIGSTOP)
         try:
             frozen_at = time.monotonic()
+            self._before = self._progress()
             known_seq = self.bed.task(self.task_id).event_seq
-            before = self._progress()
             if self.case.point in UNCLAIMED:
                 seconds = float(self.bed.fleet.env["RUNTIME_LEASE_SECONDS"])
                 yield lambda: time.monotonic() - frozen_at > seconds, "the end of a lease"
             else:
                 yield partial(self.bench.is_taken_over, self.task_id, hit), "the take-over"
-            task = yield from self._rest()
-            rows, counts = evidence.rows_of(self.task_id), self._counts()
-            runs = self._progress().runs
+            yield partial(self.bench.rests, self.task_id), "rest"
+            if self.case.point != "finish.after_terminal":
+                # There the news of its end may be frozen with it.
+                last = self.bed.task(self.task_id).event_seq
+                yield lambda: last in self.bench.published.seqs(self.task_id), "the news"
             told = self.bench.published.count(self.task_id)
+            self._while_frozen = (self._all_rows(), known_seq, told)
             self.bench.ends.forget_jobs(hit.pid)
             self._release()
         finally:
             os.kill(hit.pid, signal.SIGCONT)
         yield partial(self.bench.ends.is_over, self.task_id, hit), "the zombie's end"
-        woke_at = time.monotonic()
-        yield lambda: time.monotonic() - woke_at > QUIET_SECONDS, "a moment"
-        outcome = self.bench.ends.outcome(self.task_id, hit)
-        if self.case.point not in UNCLAIMED:
-            assert outcome in {"lost", "crashed"}, f"the zombie ended its slice as {outcome}"
-        assert evidence.rows_of(self.task_id) == rows, "the zombie wrote a row"
-        assert self._counts() == counts, "the zombie called the outside world"
-        assert self._progress().runs == runs, "the zombie ran a step"
-        late = self.bench.published.seqs(self.task_id)[told:]
-        # What it had committed before it froze may still be told; nothing that it did afterwards.
-        assert all(seq <= known_seq for seq in late), f"the zombie published {late}"
-        self._check(task, before)
+        self._zombies_end = self.bench.ends.outcome(self.task_id, hit)
 
     def _doubled(self) -> Flow:
         """Another delivery asks for the task while a process is held, perhaps inside a commit.
@@ -256,12 +247,67 @@ class Trial:
             asked_at = time.monotonic()
             yield lambda: time.monotonic() - asked_at > ASKING_SECONDS, "a moment"
         self._release()
-        task = yield from self._rest()
-        self._check(task, None)
-        assert {count.requests for count in self._counts().values()} == {1}
-        assert task.recoveries_total == 0, f"{task.recoveries_total} recoveries"
-        slices = Slice.objects.for_tenant(self.bed.tenant.id).filter(task_id=self.task_id)
-        assert slices.count() == 1, f"{slices.count()} slices"
+        yield partial(self.bench.rests, self.task_id), "rest"
+
+    # --- what must be true afterwards ----------------------------------------------------------
+
+    def judge(self) -> None:
+        """Check what the case left behind, after all cases are over. Raises: AssertionError."""
+        assert not self.fault, self.fault
+        task = self.bed.task(self.task_id)
+        oracles.check_task(task, at_rest=True)
+        self._judge_fault(task)
+        if self._before is not None:
+            outside_oracles.check_runs(self._before, self._progress())
+        if self.case.ends_in_doubt:
+            self._judge_doubt(task)
+            return
+        assert task.status == "completed", task.error
+        outside_oracles.check_outside(task, self._counts(), expected=2)
+        if self.case.kind != "keyed":
+            # The outside acts on every request of these kinds, so this is what happening once means.
+            assert {count.requests for count in self._counts().values()} == {1}
+
+    def _judge_fault(self, task: Task) -> None:
+        match self.case.fault:
+            case "doubled":
+                assert {count.requests for count in self._counts().values()} == {1}
+                assert task.recoveries_total == 0, f"{task.recoveries_total} recoveries"
+                slices = Slice.objects.for_tenant(task.tenant_id).filter(task_id=task.id)
+                ends = list(slices.values_list("outcome", flat=True))
+                assert ends == ["completed"], ends
+            case "zombie":
+                rows, known_seq, told = self._while_frozen
+                now = self._all_rows()
+                changed = {name: (rows[name], now[name]) for name in now if now[name] != rows[name]}
+                assert not changed, f"the zombie wrote, called or ran something: {changed}"
+                late = self.bench.published.seqs(self.task_id)[told:]
+                # What was committed before the freeze may still be told, nothing done afterwards.
+                assert all(seq <= known_seq for seq in late), f"the zombie published {late}"
+                if self.case.point not in UNCLAIMED:
+                    assert self._zombies_end in {"lost", "crashed"}, self._zombies_end
+            case _:
+                recovered = self.case.point not in UNCLAIMED
+                assert task.recoveries_total >= recovered, f"{task.recoveries_total} recoveries"
+
+    def _judge_doubt(self, task: Task) -> None:
+        assert task.status == "dead_lettered", task.status
+        assert task.error["code"] == "effect_in_doubt", task.error
+        counts = self._counts()
+        assert all(count.requests == 1 for count in counts.values()), counts
+        found = evidence.of(task)
+        outside_oracles.check_acts(found, counts)
+        doubted = [act.key for act in found.effects if act.state == "in_doubt"]
+        assert len(doubted) == 1, [act.state for act in found.effects]
+        assert (doubted[0] in counts) == (self.case.stop in CALLED), "it was called afterwards"
+
+    def _all_rows(self) -> dict[str, Any]:
+        """Return everything that a zombie could change: rows, calls, executed bodies."""
+        return {
+            **evidence.rows_of(self.task_id),
+            "calls": self._counts(),
+            "runs": self._progress().runs,
+        }
 
     # --- what they are made of -----------------------------------------------------------------
 
@@ -269,10 +315,6 @@ class Trial:
         name, number = self.case.stop
         yield lambda: self._passes(name) >= number, f"pass {number} of {name}"
         return self.bed.sync.hits(name, self.task_id)[number - 1]
-
-    def _rest(self) -> Generator[Waiting, None, Task]:
-        yield partial(self.bench.rests, self.task_id), "rest"
-        return self.bed.task(self.task_id)
 
     def _send_twice(self) -> None:
         """Both deliveries wait at the claim's door, whichever comes first."""
@@ -292,60 +334,36 @@ class Trial:
     def _counts(self) -> dict[str, Count]:
         return self.bed.outside.counts(str(self.task_id))
 
-    def _check(self, task: Task, before: Progress | None) -> None:
-        oracles.check_task(task, at_rest=True)
-        if before is not None:
-            outside_oracles.check_runs(before, self._progress())
-        if self.case.ends_in_doubt:
-            self._check_in_doubt(task)
-            return
-        assert task.status == "completed", task.error
-        outside_oracles.check_outside(task, self._counts(), expected=2)
-        if self.case.kind != "keyed":
-            # The outside acts on every request of these kinds, so this is what happening once means.
-            assert {count.requests for count in self._counts().values()} == {1}
 
-    def _check_in_doubt(self, task: Task) -> None:
-        assert (task.status, task.error["code"]) == ("dead_lettered", "effect_in_doubt")
-        counts = self._counts()
-        assert all(count.requests == 1 for count in counts.values()), counts
-        found = evidence.of(task)
-        outside_oracles.check_acts(found, counts)
-        doubted = [act.key for act in found.effects if act.state == "in_doubt"]
-        assert len(doubted) == 1, [act.state for act in found.effects]
-        assert (doubted[0] in counts) == (self.case.stop in CALLED), "it was called afterwards"
+def run_all(bench: Bench, cases: Iterable[Case], *, processes: int) -> dict[Case, Trial]:
+    """Do to each case what is to be done, as many at once as there are processes for them.
 
-
-def run_all(bench: Bench, cases: Iterable[Case], *, processes: int) -> dict[Case, str]:
-    """Run the cases, as many at once as there are processes for them.
-
-    Returns: what was wrong with each, empty where nothing was.
+    Nothing is judged meanwhile: a held process must not wait for this one.
     """
-    results: dict[Case, str] = {}
     coming = deque(cases)
-    under_way: dict[Case, Trial] = {}
+    begun: dict[Case, Trial] = {}
+    under_way: list[Trial] = []
 
     def is_over() -> bool:
-        busy = sum(case.processes for case in under_way)
+        busy = sum(trial.case.processes for trial in under_way)
         while coming and busy + coming[0].processes <= processes:
             case = coming.popleft()
             busy += case.processes
-            under_way[case] = Trial(bench, case)
-        bench.look(trial.task_id for trial in under_way.values())
-        for case, trial in list(under_way.items()):
-            fault = _advance(trial)
-            if fault is not None:
-                results[case] = fault
-                trial.end()
-                del under_way[case]
+            begun[case] = Trial(bench, case)
+            under_way.append(begun[case])
+        bench.look(trial.task_id for trial in under_way)
+        under_way[:] = [trial for trial in under_way if not _is_over(trial)]
         return not (coming or under_way)
 
-    assert wait_until(is_over, seconds=RUN_SECONDS), f"never over: {list(under_way)}"
-    return results
+    assert wait_until(is_over, seconds=RUN_SECONDS), f"never over: {under_way}"
+    return begun
 
 
-def _advance(trial: Trial) -> str | None:
+def _is_over(trial: Trial) -> bool:
     try:
-        return "" if trial.advance() else None
+        if not trial.advance():
+            return False
     except Exception:  # noqa: BLE001 - one case's failure must not end the others
-        return f"{trial.task_id}\n{traceback.format_exc()}"
+        trial.fault = f"{trial.task_id}\n{traceback.format_exc()}"
+    trial.end()
+    return True

@@ -164,7 +164,9 @@ def rows_of(task_id: UUID) -> dict[str, list[Any]]:
     tasks = Task.objects.all_tenants("a test looks").filter(pk=task_id)
     found["Task"] = list(tasks.values())
     for ledger in (Effect, Receipt, Usage):
-        found[ledger.__name__] = list(ledger.objects.filter(task_id=task_id).values())
+        found[ledger.__name__] = list(
+            ledger.objects.filter(task_id=task_id).order_by("pk").values()
+        )
     entries = AuditEntry.objects.filter(stream=f"task:{task_id}").order_by("seq")
     found["AuditEntry"] = list(entries.values_list("seq", "envelope", "details"))
     return found
