@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The one entrance: `python3 manage.py demo`, `up`, `down`, `test`, `bench`, or any Django command.
+"""The one entrance: `manage.py demo`, `up`, `down`, `test`, `bench`, `faults`, any Django command.
 
 Standard library only, and readable by an old Python, until the environment is ready.
 """
@@ -11,7 +11,7 @@ import types
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 MINIMUM = (3, 11)
-LOCAL_VERBS = ("demo", "up", "down", "stop", "test", "bench", "schedules")
+LOCAL_VERBS = ("demo", "up", "down", "stop", "test", "bench", "schedules", "faults")
 
 
 def main() -> None:

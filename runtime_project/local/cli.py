@@ -1,4 +1,4 @@
-"""The local verbs: demo, up, down (stop), test, bench, schedules. Parses, starts, reports, returns an exit code."""
+"""The local verbs: demo, up, down (stop), test, bench, schedules, faults. Parses, runs, returns a code."""
 
 import argparse
 import os
@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from runtime_project.local import (
-    benching,
     demo,
     interrupts,
     ports,
     processes,
     schedules,
+    separate,
     state,
     testing,
 )
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         return testing.run(_without_wheels(arguments[1:]))
     if arguments[0] == "schedules":
         return schedules.run(_without_wheels(arguments[1:]))
-    if arguments[0] == "bench":
-        return benching.run(_without_wheels(arguments[1:]))
+    if arguments[0] in separate.PROGRAMS:
+        return separate.run(arguments[0], _without_wheels(arguments[1:]))
     options = _parser().parse_args(arguments)
     if options.verb in {"down", "stop"}:
         return stop_running()

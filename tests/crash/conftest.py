@@ -31,7 +31,7 @@ def fleet(db: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]
 
     Three, because Celery takes seconds to replace a killed child, and the next test kills another.
     """
-    fleet = Fleet(tmp_path_factory.mktemp("fleet"), application="tests.crash.application")
+    fleet = Fleet(tmp_path_factory.mktemp("fleet"), application="tests.support.faulty")
     try:
         fleet.start(workers=3)
         yield fleet

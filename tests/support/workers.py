@@ -25,12 +25,14 @@ READY_SECONDS = 60.0
 
 # Long enough that a busy machine does not lose a lease, short enough to wait for one to end.
 TIMES = {
-    "RUNTIME_LEASE_SECONDS": "4",
+    "RUNTIME_LEASE_SECONDS": "6",
     "RUNTIME_HEARTBEAT_SECONDS": "0.5",
     "RUNTIME_GRACE_SECONDS": "0.3",
     "RUNTIME_OUTAGE_GRACE_SECONDS": "4",
     "RUNTIME_SWEEP_SECONDS": "0.1",
     "RUNTIME_SLICE_STEPS": "100",
+    # Tests count the passes of one slice; that it makes room for others is tested elsewhere.
+    "RUNTIME_BUSY_SLICE_SECONDS": "20",
     "RUNTIME_OUTBOX_SWEEP_SECONDS": "0.5",
     "DATABASE_IDLE_TRANSACTION_SECONDS": "3",
 }
@@ -190,10 +192,15 @@ class Fleet:
     """Workers and a sweeper that share one folder of logs, artifacts and sync points."""
 
     def __init__(
-        self, folder: Path, *, application: str = "runtime_project", polls: bool = False
+        self,
+        folder: Path,
+        *,
+        application: str = "runtime_project",
+        polls: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
-        self.env = environment(folder)
+        self.env = {**environment(folder), **(variables or {})}
         self._application = application
         self._polls = polls
         self._numbers = itertools.count(1)
@@ -201,10 +208,10 @@ class Fleet:
         self.workers: list[Worker] = []
         self.sweepers: list[Sweeper] = []
 
-    def start(self, *, workers: int) -> None:
+    def start(self, *, workers: int, concurrency: int = 1) -> None:
         """Start so many workers and a sweeper; return when all workers are ready."""
         self.add_sweeper()
-        for worker in [self.add_worker() for _ in range(workers)]:
+        for worker in [self.add_worker(concurrency=concurrency) for _ in range(workers)]:
             worker.wait_ready()
 
     def add_worker(self, *, concurrency: int = 1) -> Worker:
