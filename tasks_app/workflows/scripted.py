@@ -156,7 +156,7 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
         """Fail so often; a person decides how the script goes on."""
         return _fail(ctx, operation)
 
-    @step(atomic=True, retry=_THREE_TRIES, timeout_seconds=5)
+    @step(atomic=True, retry=_THREE_TRIES, timeout_seconds=2)
     def add_row(self, ctx: StepContext, operation: Atomic) -> dict[str, Any]:
         """Add a row, tell of it, and fail or not."""
         name = f"{ctx.task_id}:{ctx.step_key}:{uuid4().hex}"
