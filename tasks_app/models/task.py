@@ -216,6 +216,12 @@ class Task(models.Model):
                 condition=Q(status=TaskStatus.INPUT_REQUIRED),
                 name="task_question_due_idx",
             ),
+            # engine.children.wake_forgotten: parents that wait for a child.
+            models.Index(
+                F("id"),
+                condition=Q(status=TaskStatus.QUEUED, next_wake_at__isnull=True),
+                name="task_awaiting_child_idx",
+            ),
             # engine.recovery.fail_overdue: tasks past their own deadline that nobody executes.
             models.Index(
                 F("deadline_at"),
