@@ -20,11 +20,12 @@ from tasks_app import syncpoints
 from tasks_app.domain.errors import (
     BudgetExceededError,
     ConfigurationError,
+    LeaseLost,
     PriceUnknownError,
     RuntimeFault,
 )
 from tasks_app.engine import budgets, delivery, secret_values, transitions, values
-from tasks_app.engine.lease import database_now
+from tasks_app.engine.lease import Lease, database_now
 from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.events.catalogue import EventType
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 _TRACE_LINES = 12
 _MESSAGE_MAX = 1000
 _CANCEL_SECONDS = 2.0
+# A timer of nought would never fire.
+_SOON_SECONDS = 0.001
 
 
 class StepTimeoutError(Exception):
@@ -176,15 +179,18 @@ def call(
 ) -> Any:
     """Call the author's code within its time-out, outside any transaction unless it is atomic.
 
-    Raises: LeaseLost when no more than `margin_seconds` of the lease are left.
+    With a margin the code acts on the outside world, and is interrupted when the lease ends: a
+    process that froze in the middle of it must not act when it wakes, since another may have acted.
+
+    Raises: LeaseLost when no more than `margin_seconds` of the lease are left, or when it ended.
     """
     syncpoints.reach("step.before", session.task.id, session.task.fence)
     # The last look before the author's code: a process that froze on its way here must not act.
     session.lease.check(margin_seconds)
     try:
-        with _timeout(declared.timeout_seconds):
+        with _timeout(declared.timeout_seconds, session.lease if margin_seconds else None):
             return body(ctx or RunningStep(session, step))
-    except StepTimeoutError:
+    except (StepTimeoutError, LeaseLost):
         _drop_interrupted_query()
         raise
 
@@ -365,17 +371,31 @@ def _drop_interrupted_query() -> None:
 
 
 @contextmanager
-def _timeout(seconds: float) -> Iterator[None]:
-    """Interrupt the body after so many seconds; only a process's main thread can be interrupted."""
+def _timeout(seconds: float, lease: Lease | None) -> Iterator[None]:
+    """Interrupt the body after so many seconds, or when the lease is not renewed any more.
+
+    Only a process's main thread can be interrupted. The timer goes on while a process is frozen, so
+    that it fires before anything else when the process wakes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    ends_at = time.monotonic() + seconds
+
+    def set_timer() -> None:
+        left = ends_at - time.monotonic()
+        held = left if lease is None else lease.remaining_seconds
+        signal.setitimer(signal.ITIMER_REAL, max(_SOON_SECONDS, min(left, held)))
 
     def expire(number: int, frame: object) -> None:
-        raise StepTimeoutError(f"no result after {seconds:g} seconds")
+        if time.monotonic() >= ends_at:
+            raise StepTimeoutError(f"no result after {seconds:g} seconds")
+        if lease is not None:
+            lease.check()
+        set_timer()
 
     previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    set_timer()
     try:
         yield
     finally:

@@ -49,6 +49,8 @@ class Effect(_Operation):
     append: str | None = None
     post: str | None = None
     patience_seconds: float = 5
+    # The act waits for this file before it posts.
+    after: str | None = None
     approve: bool = False
     deadline_seconds: float = 3600
     on_timeout: Literal["deny", "fail"] = "deny"

@@ -7,6 +7,7 @@ POSTs to a local address, so that a process outside can count what really happen
 import ctypes
 import os
 import signal
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,8 @@ def _act(ctx: StepContext, operation: Effect) -> dict[str, Any]:
     if operation.refuse:
         raise EffectNotDoneError("refused", "The other side refuses.")
     append_line(operation.append, ctx.effect_key)
+    while operation.after and not Path(operation.after).exists():
+        time.sleep(0.005)
     if operation.post:
         name = "Idempotency-Key" if operation.kind is EffectKind.KEYED else "Reference"
         answer = httpx.post(
