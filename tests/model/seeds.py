@@ -205,12 +205,14 @@ class _Run:
         if actor.is_idle:
             weight = 5.0 if self.world.messages else 0.3
             return [(weight, lambda: self._deliver(worker))]
+        # Where a call to the outside is open, a death matters most.
+        risk = 4 if actor.at.startswith(("effect.", "outside.")) else 1
         if not actor.is_blocked:
             if self.kills < 3:
-                options.append((0.15 * self.faults, lambda: self._kill(worker)))
+                options.append((0.15 * self.faults * risk, lambda: self._kill(worker)))
             options.append((0.03, lambda: self._terminate(worker)))
             if worker.keeper.kept is not None and not self._is_on_the_way():
-                options.append((0.1 * self.faults, lambda: self._freeze(worker)))
+                options.append((0.1 * self.faults * risk, lambda: self._freeze(worker)))
         if worker.keeper.kept is not None and self.bench.renewer.is_idle:
             options.append((0.2, lambda: self._renew(worker)))
         if worker.keeper.kept is not None and self.cuts < 1 and not self._is_on_the_way():

@@ -4,6 +4,7 @@
 """
 
 import os
+from collections import Counter
 
 import pytest
 
@@ -23,9 +24,13 @@ def _asked() -> range:
 @pytest.mark.parametrize("first", list(_asked())[::BLOCK])
 def test_no_order_of_events_breaks_a_promise(bench: Bench, first: int) -> None:
     """Workers, sweepers, people and faults in every order that the seeds draw."""
+    ends: Counter[str] = Counter()
     for seed in range(first, min(first + BLOCK, _asked().stop)):
         played = play(bench, seed)
         assert played.violation is None, played.report()
+        ends.update(played.statuses)
+    # Where hardly anything gets done, hardly anything can go wrong.
+    assert ends["completed"] >= sum(ends.values()) // 5, ends
 
 
 def test_same_seed_is_the_same_schedule(bench: Bench) -> None:

@@ -167,8 +167,8 @@ _OPS = {
     "question": 1,
     "asked": 2,
     "keyed": 2,
-    "queryable": 1,
-    "opaque": 1,
+    "queryable": 3,
+    "opaque": 3,
 }
 
 
