@@ -10,7 +10,7 @@ from tests.support import crowd
 from tests.support.engine import Engine
 from tests.support.workers import Fleet
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 WAITING = 10_000
 SAMPLES = 30
