@@ -115,7 +115,8 @@ def test_failing_step_is_tried_again_and_leaves_attempts(engine: Engine, tmp_pat
     task_id = engine.submit({"op": "fail", "times": 2, "append": str(tmp_path / "tries")})
     task = engine.drive(task_id)
     assert (task.status, task.result) == ("completed", {"tries": 3})
-    attempts = list(Attempt.objects.for_tenant(engine.tenant.id).filter(task_id=task_id))
+    rows = Attempt.objects.for_tenant(engine.tenant.id).filter(task_id=task_id)
+    attempts = list(rows.order_by("number"))
     assert [attempt.number for attempt in attempts] == [1, 2]
     assert "the script says so" in attempts[0].error["message"]
     assert all(attempt.retry_at is not None for attempt in attempts)
