@@ -13,7 +13,7 @@ from tasks_app.domain.errors import (
     InvalidInputError,
 )
 from tasks_app.domain.states import TERMINAL, TaskStatus
-from tasks_app.engine import budgets, children, intake, plans, step_runner, transitions
+from tasks_app.engine import budget_grants, children, intake, plans, step_runner, transitions
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.models import Step, Task
@@ -196,7 +196,7 @@ def _row(
         tool_grants=parent.tool_grants,
         source="child",
         approval_policy={"before": before} if before else {},
-        budget=budgets.child_limits(session, definition.budget.limits(), share),
+        budget=budget_grants.child_limits(session, definition.budget.limits(), share),
         deadline_at=parent.deadline_at,
         next_wake_at=database_now(),
     )

@@ -5,7 +5,7 @@ Who may ask and whether the goal fits is decided before; nothing else inserts ta
 
 from ledger_app.domain.canonical import digest_of
 from ledger_app.services import audit
-from tasks_app.engine import budgets, continuation, plans
+from tasks_app.engine import budget_grants, continuation, plans
 from tasks_app.models import Task
 from tasks_app.workflows.planning import Plan
 
@@ -22,7 +22,7 @@ def store_task(
     # A function's steps are known when they are reached.
     task.progress_total = len(plan.steps) or None
     task.save(force_insert=True)
-    budgets.open_task(task)
+    budget_grants.open_task(task)
     plans.store_plan(task.tenant_id, task.id, plan)
     continuation.owe(task.id, task.tenant_id, "admitted")
     audit.append(
