@@ -17,6 +17,8 @@ from tests.support.oracles import OracleViolation
 
 # Before so many statements an actor stops as well.
 STATEMENT_SHARE = 0.04
+# After so many statements that took a lock, with the lock in its hands.
+LOCKED_SHARE = 0.15
 # Nothing that an actor is given to do takes so many.
 MAX_STATEMENTS = 3000
 
@@ -144,6 +146,10 @@ class Actor:
         if raw.in_atomic_block or raw.needs_rollback or raw.run_on_commit or raw.connection is None:
             raw.run_on_commit = []
             connection.close()
+        # An error of the slice may have closed it, too.
+        is_same = raw.connection is not None and not raw.connection.closed
+        if not is_same or raw.connection.info.backend_pid != self.backend_pid:
+            connection.close()
             self._connect()
         raw.run_commit_hooks_on_set_autocommit_on = False
 
@@ -201,6 +207,8 @@ def _watched(actor: Actor) -> Iterator[None]:
         result = execute(sql, params, many, context)
         if not connection.in_atomic_block:
             _give_way(actor, "statement.after")
+        elif "UPDATE" in sql[-40:] and not actor.is_idle and actor.chance.random() < LOCKED_SHARE:
+            actor.stop("locked")
         return result
 
     raw._commit, raw._rollback = commit_and_stop, rollback_and_stop

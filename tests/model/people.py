@@ -73,6 +73,9 @@ class Operator:
         }
         self._sent.append(command)
         self._send(command, replayed=False)
+        if chance.random() < 0.25:
+            # People who are in a hurry say that, too.
+            self.give(task_id, "set_priority", priority=chance.randint(0, 9))
 
     def give(self, task_id: UUID, kind: str, **payload: Any) -> None:
         """Give one command on the newest version."""
@@ -82,7 +85,7 @@ class Operator:
             "type": kind,
             "payload": payload,
             "expected_version": look_at(task_id).version,
-            "reason": "it is to come to rest",
+            "reason": "the seed says so",
             "source": "rest",
         }
         self._send(command, replayed=False)

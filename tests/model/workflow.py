@@ -181,7 +181,7 @@ def draw_operation(chance: random.Random, label: str) -> dict[str, Any]:
     if op == "asked":
         drawn["quorum"] = chance.choice([1, 1, 2])
     if op in {"asked", "question"}:
-        drawn["deadline_seconds"] = chance.choice([3000, 20_000])
+        drawn["deadline_seconds"] = chance.choice([1400, 3000, 20_000])
     if op == "queryable" and chance.random() < 0.1:
         drawn["label"] = "refused"
     return drawn
@@ -189,4 +189,10 @@ def draw_operation(chance: random.Random, label: str) -> dict[str, Any]:
 
 def draw_script(chance: random.Random) -> list[dict[str, Any]]:
     """Return the operations of one task."""
-    return [draw_operation(chance, f"o{n}") for n in range(chance.randint(2, 5))]
+    script = [draw_operation(chance, f"o{n}") for n in range(chance.randint(2, 5))]
+    if chance.random() < 0.3:
+        # What people are asked about soon is what most can go wrong with.
+        quorum, deadline = chance.choice([1, 2]), chance.choice([1400, 3000, 20_000])
+        asked = {"op": "asked", "label": "early", "quorum": quorum, "deadline_seconds": deadline}
+        script.insert(chance.randint(0, 1), asked)
+    return script

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from tasks_app.engine.lease import own_keeper
+from tasks_app.engine.lease import Lease, own_keeper
 from tasks_app.events.catalogue import EventType
 from tests.model.actors import current, unseen
 from tests.support.oracles import OracleViolation
@@ -109,12 +109,22 @@ class World:
     violation: OracleViolation | None = None
 
     def witness(self, task_id: UUID | None, fence: int, what: str) -> None:
-        """O4: see who acts for a task under a fence that is not the newest."""
+        """O4: see who acts for a task under an old fence, or believes in a lease that is none."""
         with unseen(), connection.cursor() as cursor:
-            cursor.execute("SELECT fence FROM tasks_app_task WHERE id = %s", [task_id])
-            (newest,) = cursor.fetchone()
-        if fence < newest and self.violation is None:
+            cursor.execute(
+                "SELECT fence, extract(epoch FROM lease_expires_at - clock_timestamp())::float"
+                " FROM tasks_app_task WHERE id = %s",
+                [task_id],
+            )
+            newest, left = cursor.fetchone()
+        believed = _believed_seconds(task_id)
+        if self.violation is not None:
+            return
+        if fence < newest:
             message = f"{what} under fence {fence}, {newest} is the newest"
+            self.violation = OracleViolation("O4", message, task_id)
+        elif left is not None and believed > left + REAL_SECONDS:
+            message = f"{what} with {believed:.0f} s to go, really {left:.0f} s"
             self.violation = OracleViolation("O4", message, task_id)
 
     # --- seams of the engine ---------------------------------------------------------------------
@@ -184,23 +194,22 @@ def picture(task_id: UUID) -> tuple[int, Mapping[str, Any]]:
     return seq, dict(zip(("status", "version", "plan", "done", "receipt"), facts, strict=True))
 
 
+def _kept() -> Lease | None:
+    keeper = own_keeper.get()
+    return None if keeper is None else keeper.kept  # type: ignore[attr-defined, no-any-return]
+
+
+def _believed_seconds(task_id: UUID | None) -> float:
+    """Return how long this thread's worker believes to hold a task."""
+    kept = _kept()
+    return 0.0 if kept is None or kept.task.id != task_id else kept.remaining_seconds
+
+
 def _check_caller(key: str) -> None:
     """See that whoever calls outside holds the task; a moment ago it looked at its lease."""
-    keeper = own_keeper.get()
-    kept = None if keeper is None else keeper.kept  # type: ignore[attr-defined]
-    if kept is None or kept.task.id in world().cut:
-        return
-    world().witness(kept.task.id, kept.task.fence, f"{key} was called")
-    with unseen(), connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT extract(epoch FROM lease_expires_at - clock_timestamp())::float"
-            " FROM tasks_app_task WHERE id = %s",
-            [kept.task.id],
-        )
-        (left,) = cursor.fetchone()
-    if world().violation is None and (left is None or kept.remaining_seconds > left + REAL_SECONDS):
-        message = f"{key} was called with {kept.remaining_seconds} s to go, really {left} s"
-        world().violation = OracleViolation("O4", message, kept.task.id)
+    kept = _kept()
+    if kept is not None and kept.task.id not in world().cut:
+        world().witness(kept.task.id, kept.task.fence, f"{key} was called")
 
 
 def _stop(at: str, detail: str = "") -> None:

@@ -22,9 +22,14 @@ BUGS = (
         ),
     ),
     Bug(
-        "given_away_without_fence",
-        "Neither the lock of the slice nor the move compares the fence.",
+        "slice_without_fence",
+        "Nothing that a slice writes compares the fence: lock, commit and move.",
         (
+            Edit(
+                "tasks_app.engine.commit_sql:_statement",
+                "_OWNED.format(columns=columns)",
+                "_OWNED.format(columns=columns).replace('t.fence = %(fence)s AND ', '')",
+            ),
             Edit(
                 "tasks_app.engine.sql:OWN",
                 "AND fence = %(fence)s AND",
@@ -83,28 +88,31 @@ BUGS = (
     ),
     Bug(
         "renewal_in_the_steps_transaction",
-        "The lease is renewed inside a transaction of the step, and lost when that is refused.",
+        "The lease is renewed in a transaction that is undone, and the slice believes in it.",
         (
             Edit(
-                f"{_SESSION}.owned",
-                "with transaction.atomic(durable=True):",
-                "with transaction.atomic(durable=True):\n"
-                "        from tasks_app.engine.lease import keeper\n"
-                "        keeper()._renew(self.lease)",
+                "tasks_app.engine.lease:Keeper._renew",
+                "with connection.cursor() as cursor:",
+                "with transaction.atomic(), connection.cursor() as cursor:",
+            ),
+            Edit(
+                "tasks_app.engine.lease:Keeper._renew",
+                "row = cursor.fetchone()",
+                "row = cursor.fetchone()\n        transaction.set_rollback(True)",
             ),
         ),
     ),
     Bug(
         "lock_order_swapped",
-        "A slice locks the task's approvals before the task; people do it the other way round.",
+        "A slice locks the head of the audit before the task; people do it the other way round.",
         (
             Edit(
                 f"{_SESSION}.owned",
                 "with transaction.atomic(durable=True):",
                 "with transaction.atomic(durable=True):\n"
-                "        from tasks_app.models import Approval\n"
-                "        list(Approval.objects.for_tenant(task.tenant_id)"
-                ".select_for_update().filter(task_id=task.id))",
+                "        from ledger_app.models import AuditStream\n"
+                "        heads = AuditStream.objects.filter(stream=f'task:{task.id}')\n"
+                "        list(heads.select_for_update())",
             ),
         ),
     ),
