@@ -215,6 +215,8 @@ def _ask_again(session: SliceSession, step: Step) -> None:
     steps.filter(pk=asked.id).update(status="planned", result=None, finished_at=None)
     session.arguments.forget_all()
     session.next_position, session.next_key = asked.position, asked.key
+    # With the question itself: a worker that dies now must not leave it behind the cursor.
+    session.commit(checkpoint="approval")
 
 
 class _Entry(TypedDict):
