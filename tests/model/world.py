@@ -196,7 +196,7 @@ def picture(task_id: UUID) -> tuple[int, Mapping[str, Any]]:
 
 def _kept() -> Lease | None:
     keeper = own_keeper.get()
-    return None if keeper is None else keeper.kept  # type: ignore[attr-defined, no-any-return]
+    return None if keeper is None else keeper.kept  # type: ignore[attr-defined]
 
 
 def _believed_seconds(task_id: UUID | None) -> float:
