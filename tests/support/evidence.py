@@ -176,7 +176,9 @@ def written(evidence: Evidence) -> Iterator[tuple[str, int, datetime | None]]:
     """Yield every row of a task that carries a fence, with the time of its last write."""
     for step in evidence.steps:
         if step.fence:
-            yield f"step {step.key}", step.fence, step.finished_at
+            # A person's answer ends a question, whoever asked it.
+            at = None if step.kind == "question" else step.finished_at
+            yield f"step {step.key}", step.fence, at
     for effect in evidence.effects:
         yield f"effect {effect.key}", effect.fence, effect.settled_at or effect.begun_at
     # A person who rewinds a held task writes without a slice, under the row's lock.

@@ -13,6 +13,7 @@ from uuid import UUID
 from ledger_app.services import audit
 from tasks_app.domain import checkpoint
 from tasks_app.domain.states import EDGES, TERMINAL, TaskStatus, bumps_version
+from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Step, Task
 from tests.support.evidence import DONE, Evidence, collect, of, written
 
@@ -213,11 +214,11 @@ def _check_newest(evidence: Evidence, newest: checkpoint.CheckpointDocument) -> 
     missing = set(range(newest.next_position)) - done
     demand(not missing, "O6", f"it passes over the open steps {sorted(missing)}", task)
     acts = {effect.key: effect for effect in evidence.effects}
-    positions = {step.key: step.position for step in evidence.plan}
+    positions = {effect_key(step): step.position for step in evidence.plan}
     for act in newest.side_effects:
         stored = acts.get(act["key"])
         demand(stored is not None, "O6", f"the ledger does not know {act['key']}", task)
-        if positions.get(acts[act["key"]].step_key, newest.next_position) < newest.next_position:
+        if positions.get(act["key"], newest.next_position) < newest.next_position:
             same = act["state"] == acts[act["key"]].state
             demand(same, "O6", f"it says {act}, the ledger {acts[act['key']].state}", task)
 
@@ -231,12 +232,12 @@ def _is_passed(step: Step) -> bool:
 def check_cursor(evidence: Evidence) -> None:
     """O6: the cursor never jumped over work, and a finished act is a settled one."""
     task = evidence.task
-    acts = {effect.step_key: effect for effect in evidence.effects}
+    acts = {effect.key: effect for effect in evidence.effects}
     for step in evidence.plan:
         if step.position < task.next_position:
             demand(_is_passed(step), "O6", f"passed over {step.key}: {step.status}", task)
         if step.kind == "effect" and step.status == "succeeded":
-            act = acts.get(step.key)
+            act = acts.get(effect_key(step))
             happened = act is not None and act.state in {"succeeded", "compensated"}
             demand(happened, "O6", f"{step.key} succeeded, its act is {act and act.state}", task)
     if task.status == TaskStatus.COMPLETED:
