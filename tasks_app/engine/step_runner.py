@@ -99,9 +99,10 @@ def _run_atomic(
             value = _atomic_value(session, step, bound, ctx, body)
             ctx.write_artifacts()
             succeed(session, step, value)
-            if session.has_reports:
-                budgets.charge(session)
             session.commit(checkpoint="expensive" if declared.expensive else "")
+            if session.has_reports:
+                # Behind the commit, which locks the task: budget rows come later in the order.
+                budgets.charge(session)
     except _BodyError as failed:
         fail_try(session, step, declared, failed.cause)
     else:
