@@ -176,9 +176,10 @@ class FunctionRun:
     # --- rows -------------------------------------------------------------------------------------
 
     def read_rows(self, path: str) -> list[Step]:
-        """Return what is stored of one scope."""
+        """Return what is stored of one scope, in the order of the plan."""
         rows = Step.objects.for_tenant(self.task.tenant_id)
-        return list(rows.filter(task_id=self.task.id, scope=path, retired_in=None))
+        of_scope = rows.filter(task_id=self.task.id, scope=path, retired_in=None)
+        return list(of_scope.order_by("position"))
 
     def take_position(self) -> int:
         """Return the next free position of the plan."""
