@@ -71,19 +71,21 @@ def _pass(folder: Path, name: str, run: str, fence: int) -> None:
     passes = folder / f"{name}.{run}.hit"
     with passes.open("a") as hits:
         hits.write(f"{os.getpid()} {fence}\n")
-    number = passes.read_bytes().count(b"\n")
+        hits.flush()
+        end = hits.tell()
     _fail_if_planted(folder / f"{name}.fail")
     holds = (folder / f"{name}.hold", folder / f"{name}.{run}.hold")
-    while any(_is_held(hold, number) for hold in holds):
+    while any(_is_held(hold, passes, end) for hold in holds):
         time.sleep(_POLL_SECONDS)
 
 
-def _is_held(hold: Path, number: int) -> bool:
+def _is_held(hold: Path, passes: Path, end: int) -> bool:
+    """Tell whether the pass whose line ends there waits; lines are counted only if it matters."""
     try:
         wanted = hold.read_text()
     except FileNotFoundError:
         return False
-    return not wanted or str(number) in wanted.split()
+    return not wanted or str(passes.read_bytes()[:end].count(b"\n")) in wanted.split()
 
 
 def _fail_if_planted(plan: Path) -> None:

@@ -152,9 +152,11 @@ class Bed:
 
     # --- waiting -------------------------------------------------------------------------------
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(
+        self, condition: Callable[[], bool], what: str, *, seconds: float = SETTLE_SECONDS
+    ) -> None:
         """Wait for something that must come; show the processes' logs when it does not."""
-        if not wait_until(condition, seconds=SETTLE_SECONDS):
+        if not wait_until(condition, seconds=seconds):
             logs = "\n".join(f"--- {p.name}\n{p.tail()}" for p in self.processes())
             raise AssertionError(f"{what} did not happen\n{logs}")
 

@@ -55,3 +55,14 @@ def thrice(bed: Bed) -> Iterator[None]:
     switch.touch()
     yield
     switch.unlink()
+
+
+@pytest.fixture
+def long_slices(bed: Bed) -> Iterator[None]:
+    """Two workers whose slices are as long as they like, in the place of the others."""
+    usual = bed.fleet.env
+    bed.fleet.env = {**usual, "RUNTIME_SLICE_STEPS": "1000000", "RUNTIME_SLICE_SECONDS": "600"}
+    bed.fleet.exchange(workers=2)
+    yield
+    bed.fleet.env = usual
+    bed.fleet.exchange(workers=3)

@@ -61,11 +61,30 @@ class SyncDir:
         whole = text[: text.rfind("\n") + 1].splitlines()
         return [Hit(*map(int, line.split())) for line in whole]
 
-    def wait_hit(self, name: str, task: UUID | None = None, *, count: int = 1) -> Hit:
+    def wait_hit(
+        self,
+        name: str,
+        task: UUID | None = None,
+        *,
+        count: int = 1,
+        seconds: float = PATIENCE_SECONDS,
+    ) -> Hit:
         """Wait until the point was passed (or is held) for the nth time; return that pass."""
-        reached = wait_until(lambda: len(self.hits(name, task)) >= count, seconds=PATIENCE_SECONDS)
+        reached = wait_until(lambda: len(self.hits(name, task)) >= count, seconds=seconds)
         assert reached, f"{name} was reached {len(self.hits(name, task))} times, not {count}"
         return self.hits(name, task)[count - 1]
+
+    def wait_next(self, name: str, task: UUID, known: int) -> float:
+        """Wait for one more pass than are known, cheaply; return when it was, in Unix time.
+
+        The pass must be held, or it is not the last one.
+        """
+        file = self.folder / f"{name}.{task}.hit"
+        lines = file.read_bytes().splitlines(keepends=True)
+        size = sum(map(len, lines[:known]))
+        reached = wait_until(lambda: file.stat().st_size > size, seconds=PATIENCE_SECONDS)
+        assert reached, f"{name} was not reached again after {known} passes"
+        return file.stat().st_mtime
 
     def walk(
         self,

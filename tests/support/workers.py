@@ -252,6 +252,13 @@ class Fleet:
         self.workers.remove(worker)
         worker.kill_group()
 
+    def exchange(self, *, workers: int) -> None:
+        """End all workers and start so many with what `env` says now; return when they are ready."""
+        for worker in list(self.workers):
+            self.dismiss(worker)
+        for worker in [self.add_worker() for _ in range(workers)]:
+            worker.wait_ready()
+
     def owner_of(self, child: int) -> Worker:
         """Return the worker whose child has this pid."""
         group = os.getpgid(child)
