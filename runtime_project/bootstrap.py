@@ -159,7 +159,9 @@ def _build(root: Path, *, dev: bool, wheels: Path | None, verbose: bool) -> None
     if not extends:
         _run([_base_python(), "-m", "venv", str(venv)], verbose=verbose)
         _pip(root, BUILD_LOCK, wheels=wheels, verbose=verbose)
-    _pip(root, DEV_LOCK if dev else RUNTIME_LOCK, wheels=wheels, verbose=verbose)
+    lock = DEV_LOCK if dev else RUNTIME_LOCK
+    if wheels is not None or not _uv(root, lock):
+        _pip(root, lock, wheels=wheels, verbose=verbose)
     _compile(root)
     write_stamp(root, dev=dev)
 
@@ -174,6 +176,23 @@ def _clear(venv: Path) -> None:
         number += 1
     venv.rename(aside)
     print(f"\nThe .venv that was here is now {aside.name}.")
+
+
+def _uv(root: Path, lock: str) -> bool:
+    """Install what the lock lists with uv, several times faster than pip; tell whether it worked.
+
+    uv does not read pip's configuration. Whoever names an index of their own gets pip, and so does
+    whoever cannot reach the public one: pip then also says what is wrong.
+    """
+    program = venv_python(root).with_name("uv")
+    if not program.exists() or {"PIP_INDEX_URL", "PIP_NO_INDEX"} & os.environ.keys():
+        return False
+    command = [str(program), "pip", "install", "--quiet", "--no-config", "--no-deps"]
+    command += ["--require-hashes", "--no-build-isolation", "--link-mode", "copy"]
+    command += ["--python", str(venv_python(root)), "-r", str(root / "requirements" / lock)]
+    patience = {"UV_HTTP_TIMEOUT": "30", "UV_HTTP_RETRIES": "1", **os.environ}
+    answer = subprocess.run(command, env=patience, capture_output=True, check=False)
+    return answer.returncode == 0
 
 
 def _pip(root: Path, lock: str, *, wheels: Path | None, verbose: bool) -> None:

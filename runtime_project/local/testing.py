@@ -25,9 +25,10 @@ class Stage:
 
 
 # With a Chromium the browser tests are spread among the others: both cores are busy to the end.
-SUITE = Stage("suite", "not crash", parallel=True)
-SUITE_WITHOUT_BROWSER = Stage("suite", "not crash and not browser", parallel=True)
-CRASH = Stage("crash", "crash")
+SUITE = Stage("suite", "not crash and not slow", parallel=True)
+SUITE_WITHOUT_BROWSER = Stage("suite", "not crash and not slow and not browser", parallel=True)
+CRASH = Stage("crash", "crash or slow")
+CRASH_WITHOUT_BROWSER = Stage("crash", "(crash or slow) and not browser")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,10 +60,11 @@ def find_browser() -> Path | None:
 
 
 def _choose(arguments: Sequence[str], *, has_browser: bool) -> list[Stage]:
-    if "--crash" in arguments:
-        return [CRASH]
     suite = SUITE if has_browser else SUITE_WITHOUT_BROWSER
-    return [suite, CRASH] if "--all" in arguments else [suite]
+    crash = CRASH if has_browser else CRASH_WITHOUT_BROWSER
+    if "--crash" in arguments:
+        return [crash]
+    return [suite, crash] if "--all" in arguments else [suite]
 
 
 def _run_stage(stage: Stage, passed_on: Sequence[str]) -> int:
@@ -93,5 +95,5 @@ def _pytest(arguments: Sequence[str]) -> int:
 def _tell_what_was_left_out(stages: Sequence[Stage], *, has_browser: bool) -> None:
     if not has_browser:
         print(f"Not run: browser tests, there is no Chromium. To run them: {BROWSER_COMMAND}")
-    if CRASH not in stages:
-        print("Not run: crash tests. To run them: python3 manage.py test --crash (or --all)")
+    if not {CRASH, CRASH_WITHOUT_BROWSER} & set(stages):
+        print("Not run: crash and slow tests. To run them: python3 manage.py test --all")

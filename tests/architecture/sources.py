@@ -25,6 +25,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return every node of the file's syntax tree; walking it takes longer than parsing it."""
+    return tuple(ast.walk(tree(path)))
+
+
 def name_of(path: Path) -> str:
     """Return the path as it is written in lists: relative to the project."""
     return path.relative_to(ROOT).as_posix()
@@ -32,7 +38,7 @@ def name_of(path: Path) -> str:
 
 def calls(path: Path) -> Iterator[ast.Call]:
     """Yield every call in a file."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             yield node
 
@@ -61,7 +67,7 @@ def texts(path: Path) -> Iterator[str]:
     """Yield every string of a file, docstrings left out; parts of an f-string as one text."""
     docstrings = _docstrings(tree(path))
     inside: set[ast.AST] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             inside.update(ast.walk(node))
             parts = (v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)

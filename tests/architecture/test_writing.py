@@ -122,7 +122,7 @@ def test_celery_is_asked_for_nothing_but_a_wake_up(word: str) -> None:
         named = {keyword.arg for call in calls(path) for keyword in call.keywords}
         imported = {
             alias.name
-            for node in ast.walk(sources.tree(path))
+            for node in sources.nodes(path)
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("celery")
             for alias in node.names
         }

@@ -126,6 +126,7 @@ def server() -> Iterator[EmbeddedPostgres]:
         database.stop()
 
 
+@pytest.mark.slow
 def test_roles_of_deploy_suffice_to_migrate_and_to_work(
     secrets: Path, server: EmbeddedPostgres
 ) -> None:

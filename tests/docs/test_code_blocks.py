@@ -65,6 +65,7 @@ def test_readme_workflow_runs_with_its_approval(
     assert sent == [("Dear Ms Wu, ...", f"{task_id}:send")]
 
 
+@pytest.mark.slow
 def test_how_to_tests_run(durable: DurableTester, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests of the how-to hold for the workflow of the how-to."""
     monkeypatch.setattr(registry, "_known", dict(registry._known))

@@ -255,6 +255,7 @@ def test_key_in_the_address_is_refused_and_ended(web: WebServer, task: Task) -> 
     assert ApiKey.objects.for_tenant(task.tenant_id).get(pk=row.pk).revoked_at is not None
 
 
+@pytest.mark.slow
 def test_twenty_streams_a_caller(web: WebServer, task: Task) -> None:
     """S27: one more is 429; a closed one makes room again."""
     headers = _key(task)
@@ -373,6 +374,7 @@ def _sessions() -> int:
         return int(cursor.fetchone()[0])
 
 
+@pytest.mark.slow
 def test_slow_client_gets_all_or_a_resync(
     web: WebServer, task: Task, manager: SupervisedListenerManager
 ) -> None:

@@ -27,6 +27,7 @@ def one_row(page: Page) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
 def test_switch_changes_the_page_and_back(sign_in: SignIn, script: bool) -> None:
     """A press of the button turns the page; the next one turns it back."""
@@ -39,6 +40,7 @@ def test_switch_changes_the_page_and_back(sign_in: SignIn, script: bool) -> None
     expect(page.get_by_role("heading", name="Tasks", exact=True)).to_be_visible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "zh-CN"])
 def test_header_stays_in_one_row(sign_in: SignIn, language: str) -> None:
     """At 375 px, whatever the indicator says; a long text takes two lines of the same row."""

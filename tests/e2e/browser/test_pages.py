@@ -106,6 +106,7 @@ def test_b2_events_reach_the_screen_and_disturb_nobody(world: World, sign_in: Si
     assert page.locator("details", has_text="How it was started").get_attribute("open") is not None
 
 
+@pytest.mark.slow
 def test_b3_a_gap_is_closed_by_the_snapshot(world: World, sign_in: SignIn) -> None:
     """Three silent changes, then one event: the page equals the snapshot."""
     task = world.working()
@@ -118,6 +119,7 @@ def test_b3_a_gap_is_closed_by_the_snapshot(world: World, sign_in: SignIn) -> No
     expect(page.locator("#head")).to_have_attribute("data-seq", "5")
 
 
+@pytest.mark.slow
 def test_b5_a_burst_that_ends_shows_the_end(world: World, sign_in: SignIn) -> None:
     """300 events in a row ending in `terminal`: the page shows Completed and says Finished."""
     task = world.working()
@@ -165,6 +167,7 @@ def test_b8_two_people_one_version(world: World, sign_in: SignIn) -> None:
     assert world.read(task.pk).status == "paused"
 
 
+@pytest.mark.slow
 def test_untouched_steering_form_follows_the_task(world: World, sign_in: SignIn) -> None:
     """Nobody typed: the form acts on the newest version by itself (U19)."""
     task = world.start()
@@ -197,6 +200,7 @@ def test_b9_approve_consumes_exactly_the_shown_digest(world: World, sign_in: Sig
     expect(own.get_by_role("button", name=re.compile("^Approve"))).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_b16_everything_works_without_scripts(world: World, sign_in: SignIn) -> None:
     """List, filter, start, pause with a conflict, approve: plain forms and links."""
     window = sign_in(world.operator, java_script_enabled=False)
@@ -225,6 +229,7 @@ def test_b16_everything_works_without_scripts(world: World, sign_in: SignIn) -> 
     expect(approver.locator(".messages")).to_contain_text("denied")
 
 
+@pytest.mark.slow
 def test_b18_admin_panel_acts_and_tells_history(world: World, sign_in: SignIn) -> None:
     """Pause with a reason, a stale version named, History entry, a viewer without buttons."""
     task = world.start()
@@ -269,6 +274,7 @@ def test_b22_hostile_text_stays_text(world: World, sign_in: SignIn) -> None:
     assert dialogs == []
 
 
+@pytest.mark.slow
 def test_download_arrives_with_its_name(world: World, sign_in: SignIn, tmp_path: Path) -> None:
     """An output is a file on disk, never a page."""
     task = world.start([{"op": "write", "path": "report.html", "text": "<h1>hi</h1>"}])
@@ -278,6 +284,7 @@ def test_download_arrives_with_its_name(world: World, sign_in: SignIn, tmp_path:
     assert waiting.value.suggested_filename == "report.html"
 
 
+@pytest.mark.slow
 def test_keyboard_reaches_the_decision(world: World, sign_in: SignIn) -> None:
     """Ctrl+Enter on a focused choice submits it; Enter in the reason does not (U25)."""
     task = world.start()
@@ -292,6 +299,7 @@ def test_keyboard_reaches_the_decision(world: World, sign_in: SignIn) -> None:
     assert world.approval(task).status == "approved"
 
 
+@pytest.mark.slow
 def test_stream_notices_a_sign_out_elsewhere(world: World, sign_in: SignIn) -> None:
     """A page whose session ended says so instead of looking alive (U15)."""
     from django.contrib.sessions.models import Session
@@ -306,6 +314,7 @@ def test_stream_notices_a_sign_out_elsewhere(world: World, sign_in: SignIn) -> N
     expect(page.locator("#stream")).to_have_attribute("data-state", "out", timeout=10_000)
 
 
+@pytest.mark.slow
 def test_b4_a_silent_stream_is_probed(world: World, sign_in: SignIn) -> None:
     """The row changed and no event came: after 30 s of silence the page asks, and is current."""
     task = world.working()
@@ -320,6 +329,7 @@ def test_b4_a_silent_stream_is_probed(world: World, sign_in: SignIn) -> None:
     live(page)
 
 
+@pytest.mark.slow
 def test_b7_a_hidden_page_gives_its_connection_back(world: World, sign_in: SignIn) -> None:
     """Hidden for 5 s: the stream is closed; seen again: open and current (U16)."""
     task = world.working()
@@ -338,6 +348,7 @@ def test_b7_a_hidden_page_gives_its_connection_back(world: World, sign_in: SignI
     expect(page.locator("#head .bar span")).to_have_text("80 %", timeout=5_000)
 
 
+@pytest.mark.slow
 def test_b21_a_failed_request_keeps_the_text(world: World, sign_in: SignIn) -> None:
     """No network, then a failing server: the text stays and the page says what was not done."""
     task = world.start()
@@ -360,6 +371,7 @@ def test_b21_a_failed_request_keeps_the_text(world: World, sign_in: SignIn) -> N
     expect(page.locator("#trouble")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_list_follows_the_tenant(world: World, sign_in: SignIn) -> None:
     """A change of any task refreshes its row in place."""
     task = world.working(title="Watched from the list")
@@ -370,6 +382,7 @@ def test_list_follows_the_tenant(world: World, sign_in: SignIn) -> None:
     expect(row.locator(".bar span")).to_have_text("70 %", timeout=8_000)
 
 
+@pytest.mark.slow
 def test_a_draft_survives_a_reload(world: World, sign_in: SignIn) -> None:
     """What was typed into a form is there again after the page was loaded anew."""
     page = sign_in(world.operator).go("/tasks/new/scripted/")

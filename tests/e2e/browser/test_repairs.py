@@ -34,6 +34,7 @@ def test_b13_damaged_checkpoint_is_repaired_from_the_one_before(
     expect(page.locator("#head .pill")).to_have_text("Completed")
 
 
+@pytest.mark.slow
 def test_b13_act_is_settled_without_scripts(world: World, sign_in: SignIn) -> None:
     """What was typed survives a refusal; settled as done, it is not called again."""
     task = doubtful(world.tenant)
@@ -57,6 +58,7 @@ def test_b13_act_is_settled_without_scripts(world: World, sign_in: SignIn) -> No
     )
 
 
+@pytest.mark.slow
 def test_page_follows_a_task_that_becomes_held(world: World, sign_in: SignIn) -> None:
     """The steering panel turns into the repair panel by itself."""
     task = world.working()
@@ -70,6 +72,7 @@ def test_page_follows_a_task_that_becomes_held(world: World, sign_in: SignIn) ->
     expect(page.get_by_role("heading", name="Too many recoveries")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_many_are_repaired_without_scripts(world: World, sign_in: SignIn) -> None:
     """From the menu over cause and preview to one outcome for each; no page scrolls sideways."""
     owner = factories.make_member(world.tenant, "submitter")

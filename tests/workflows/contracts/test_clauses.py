@@ -196,6 +196,7 @@ def test_real_licences(
     assert not unwanted & review.occurrences.keys()
 
 
+@pytest.mark.slow
 def test_speed(capsys: pytest.CaptureFixture[str]) -> None:
     """Forty documents of 20 kB a second on one core."""
     text = licence_text("requests", "LICENSE") + licence_text("httpx", "LICENSE.md")
