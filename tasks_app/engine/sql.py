@@ -68,6 +68,9 @@ RETURNING id
 
 # Tasks whose lease ran out, or whose worker no longer holds its advisory lock (E46). Whoever was
 # last heard of before the server started gets the time to come back (P27).
+# A free lock may mean a cut session of a worker that lives and calls. Where the next holder would
+# ask the other side whether that call has happened, only the lease counts: when it is over, the
+# worker has given the call up by its own clock.
 LOST_LEASES = """
 SELECT t.id, t.tenant_id, t.fence, t.status, t.recoveries, t.lease_owner
 FROM tasks_app_task t
@@ -81,7 +84,11 @@ WHERE t.status IN ('working', 'pausing') AND (
         SELECT FROM pg_locks l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND (l.classid::bigint << 32 | l.objid::bigint) = t.lease_lock))
+          AND (l.classid::bigint << 32 | l.objid::bigint) = t.lease_lock)
+    AND NOT EXISTS (
+        SELECT FROM ledger_app_effect e
+        WHERE e.tenant_id = t.tenant_id AND e.task_id = t.id
+          AND e.kind = 'queryable' AND e.state = 'begun'))
 ORDER BY t.id
 LIMIT %(limit)s
 """

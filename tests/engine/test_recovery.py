@@ -10,6 +10,7 @@ from django.db import connection
 from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
+from ledger_app.services import effects
 from tasks_app import syncpoints
 from tasks_app.domain.checkpoint import SCHEMA_VERSION, digest
 from tasks_app.domain.errors import LeaseLost
@@ -74,20 +75,69 @@ def test_live_worker_is_not_taken_over(engine: Engine, half_done: UUID) -> None:
     lease.release(held)
 
 
-def test_dead_process_is_noticed_before_its_lease_ends(engine: Engine, half_done: UUID) -> None:
-    """E46: the lock of the process is free, so the lease is not waited for."""
-    held = lease.claim(half_done)
+def cut_keeper() -> None:
+    """Free the lock of this process, as its death or a cut session does."""
     lock = lease.keeper().lock_key
     lease.stop_keeper()
     with connection.cursor() as cursor:
         # Waits until the server has noticed that the process's connection is gone.
         cursor.execute("SELECT pg_advisory_lock(%s), pg_advisory_unlock(%s)", [lock, lock])
+
+
+def test_dead_process_is_noticed_before_its_lease_ends(engine: Engine, half_done: UUID) -> None:
+    """E46: the lock of the process is free, so the lease is not waited for."""
+    held = lease.claim(half_done)
+    cut_keeper()
     expires_at = engine.task(half_done).lease_expires_at
     assert expires_at is not None
     assert expires_at > lease.database_now()
     assert recovery.recover_lost() == 1
     assert engine.task(half_done).status == "recovering"
     assert held is not None
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [("keyed", True), ("queryable", False)])
+def test_call_that_may_still_be_made_is_not_asked_about(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: str, at_once: bool
+) -> None:
+    """Whoever lost only the lock may send a request until the lease ends; a key makes that harmless."""
+    task_id = engine.submit({"op": "effect", "key": "k", "kind": kind})
+    found: list[int] = []
+
+    def look(name: str, *_: object) -> None:
+        if name == "effect.after_begin" and not found:
+            cut_keeper()
+            found.append(recovery.recover_lost())
+
+    monkeypatch.setattr(syncpoints, "reach", look)
+    outcome = engine.run(task_id)
+    assert found == [int(at_once)]
+    assert outcome == ("lost" if at_once else "completed")
+    assert engine.drive(task_id).status == "completed"
+
+
+def test_begun_query_is_recovered_when_its_lease_is_over(engine: Engine) -> None:
+    """A worker that is really dead delays its successor by the lease, and by no more."""
+    task_id = engine.submit({"op": "effect", "key": "k", "kind": "queryable"})
+    held = lease.claim(task_id)
+    assert held is not None
+    effects.begin(
+        tenant_id=engine.tenant.id,
+        task_id=task_id,
+        step_key="act_queryable",
+        key=f"{task_id}:act_queryable",
+        kind="queryable",
+        tool="act_queryable",
+        target="",
+        args_sha256="0" * 64,
+        fence=held.task.fence,
+        request={},
+    )
+    cut_keeper()
+    assert recovery.recover_lost() == 0
+    lease.release(held)
+    engine.lose_lease(task_id)
+    assert engine.task(task_id).status == "recovering"
 
 
 def test_old_fence_writes_nothing(engine: Engine, half_done: UUID) -> None:
