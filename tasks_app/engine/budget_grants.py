@@ -166,7 +166,7 @@ def _settle_open(tenant_id: UUID, task_id: UUID) -> None:
     for row in rows.exclude(source__startswith=_GRANT).order_by("id"):
         if row.source in doubted:
             continue
-        budgets.settle_reservation(task_id, row.source, row.kind, "settled", row.amount)
+        budgets.settle_reservation(tenant_id, task_id, row.source, row.kind, "settled", row.amount)
 
 
 def _give_back(grant: Reservation, own: Budget) -> None:

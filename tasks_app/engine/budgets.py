@@ -36,13 +36,14 @@ WITH taken AS (
         clock_timestamp())
     ON CONFLICT (task_id, source, kind) DO UPDATE SET
         state = 'reserved', amount = EXCLUDED.amount, fence = EXCLUDED.fence, settled_at = NULL
-        WHERE tasks_app_reservation.state = 'released'
+        WHERE tasks_app_reservation.tenant_id = EXCLUDED.tenant_id
+          AND tasks_app_reservation.state = 'released'
     RETURNING amount
 ), fits AS (
     UPDATE tasks_app_budget b
     SET reserved = b.reserved + taken.amount, updated_at = clock_timestamp()
     FROM taken
-    WHERE b.task_id = %(task_id)s AND b.kind = %(kind)s
+    WHERE b.tenant_id = %(tenant_id)s AND b.task_id = %(task_id)s AND b.kind = %(kind)s
       AND (b.limit_amount IS NULL OR b.spent + b.reserved + taken.amount <= b.limit_amount)
     RETURNING b.id
 )
@@ -52,20 +53,21 @@ SELECT (SELECT count(*) FROM taken), (SELECT count(*) FROM fits)
 _SETTLE = """
 WITH done AS (
     UPDATE tasks_app_reservation SET state = %(state)s, settled_at = clock_timestamp()
-    WHERE task_id = %(task_id)s AND source = %(source)s AND kind = %(kind)s AND state = 'reserved'
+    WHERE tenant_id = %(tenant_id)s AND task_id = %(task_id)s AND source = %(source)s
+      AND kind = %(kind)s AND state = 'reserved'
     RETURNING amount
 )
 UPDATE tasks_app_budget b SET
     reserved = b.reserved - done.amount,
     spent = b.spent + %(spent)s,
     updated_at = clock_timestamp()
-FROM done WHERE b.task_id = %(task_id)s AND b.kind = %(kind)s
+FROM done WHERE b.tenant_id = %(tenant_id)s AND b.task_id = %(task_id)s AND b.kind = %(kind)s
 RETURNING b.spent, b.limit_amount
 """
 
 _SPEND = """
 UPDATE tasks_app_budget SET spent = spent + %(spent)s, updated_at = clock_timestamp()
-WHERE task_id = %(task_id)s AND kind = %(kind)s
+WHERE tenant_id = %(tenant_id)s AND task_id = %(task_id)s AND kind = %(kind)s
 RETURNING spent, limit_amount
 """
 
@@ -169,7 +171,10 @@ def _spend(session: SliceSession, kind: BudgetKind, amount: int) -> None:
     if kind not in task.budget or amount == 0:
         return
     with connection.cursor() as cursor:
-        cursor.execute(_SPEND, {"task_id": task.id, "kind": kind, "spent": amount})
+        cursor.execute(
+            _SPEND,
+            {"tenant_id": task.tenant_id, "task_id": task.id, "kind": kind, "spent": amount},
+        )
         row = cursor.fetchone()
     if row is not None:
         _notice(session, kind, amount, *row)
@@ -181,13 +186,13 @@ def _close_reservation(
     task = session.task
     if kind not in task.budget:
         return
-    row = settle_reservation(task.id, source, kind, state, spent)
+    row = settle_reservation(task.tenant_id, task.id, source, kind, state, spent)
     if row is not None:
         _notice(session, kind, spent, *row)
 
 
 def settle_reservation(
-    task_id: UUID, source: str, kind: str, state: str, spent: int
+    tenant_id: UUID, task_id: UUID, source: str, kind: str, state: str, spent: int
 ) -> tuple[int, int | None] | None:
     """Close one open reservation and count what its call used; return (spent, limit) of the task.
 
@@ -196,7 +201,14 @@ def settle_reservation(
     with connection.cursor() as cursor:
         cursor.execute(
             _SETTLE,
-            {"task_id": task_id, "source": source, "kind": kind, "state": state, "spent": spent},
+            {
+                "tenant_id": tenant_id,
+                "task_id": task_id,
+                "source": source,
+                "kind": kind,
+                "state": state,
+                "spent": spent,
+            },
         )
         row: tuple[int, int | None] | None = cursor.fetchone()
         return row

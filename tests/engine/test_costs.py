@@ -6,7 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from tasks_app.engine import lease, session, sql
+from tasks_app.engine import budgets, lease, session, sql
+from tasks_app.models import Budget, Reservation
 from tests.support.engine import Engine
 
 SAY: dict[str, Any] = {"op": "say", "impure": True}
@@ -82,3 +83,17 @@ def _updates() -> tuple[int, int]:
         )
         updates, heap_only = cursor.fetchone()
     return updates, heap_only
+
+
+def test_reservation_of_another_tenant_is_not_settled(engine: Engine) -> None:
+    """The statements of budgets name the tenant besides the task."""
+    task_id = engine.submit(SAY)
+    Budget.objects.create(
+        tenant_id=engine.tenant.id, task_id=task_id, kind="tokens", limit_amount=9, reserved=5
+    )
+    Reservation.objects.create(
+        tenant_id=engine.tenant.id, task_id=task_id, source="call", kind="tokens", amount=5
+    )
+    settle = (task_id, "call", "tokens", "settled", 3)
+    assert budgets.settle_reservation(Engine().tenant.id, *settle) is None
+    assert budgets.settle_reservation(engine.tenant.id, *settle) == (3, 9)
