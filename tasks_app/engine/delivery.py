@@ -113,8 +113,9 @@ def end_task(
     words = {"actor": actor, "error": error, "stop_reason": stop_reason, "reason": reason}
     if compensation.begin(task, target, **words):  # type: ignore[arg-type]
         return False
-    close(task.tenant_id, task.id, TaskStatus(task.status), target, fence=fence, **words)  # type: ignore[arg-type]
-    task.status = target
+    source = TaskStatus(task.status)
+    moved = close(task.tenant_id, task.id, source, target, fence=fence, **words)  # type: ignore[arg-type]
+    task.status, task.state_version = target, moved.state_version
     return True
 
 
@@ -143,21 +144,6 @@ def finish_closing(session: SliceSession) -> NoReturn:
     raise SliceDone(target.value)
 
 
-def dead_letter_task(session: SliceSession, step: Step, code: str, message: str) -> None:
-    """Park a task that a slice works on for a person. Transaction: the caller's, which owns it."""
-    task = session.task
-    session.commit(checkpoint="dead_letter")
-    session.end("dead_lettered")
-    transitions.dead_letter(
-        task.id,
-        task.tenant_id,
-        TaskStatus(task.status),
-        fence=task.fence,
-        code=code,
-        evidence={"step": step.key, "message": message[:500]},
-    )
-
-
 def close(
     tenant_id: UUID,
     task_id: UUID,
@@ -169,7 +155,7 @@ def close(
     error: Mapping[str, object] | None = None,
     stop_reason: str = "",
     reason: str = "",
-) -> None:
+) -> transitions.Moved:
     """End a task without success: open questions and commands end with it, a receipt is kept.
 
     Transaction: the caller's, which holds the task row or its fence.
@@ -199,6 +185,7 @@ def close(
         reason=reason,
     )
     children.on_end(tenant_id, task_id, target, moved.parent_id)
+    return moved
 
 
 def put_receipt(

@@ -13,7 +13,7 @@ from ledger_app.queries import EffectRow, find_effect
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import BudgetExceededError, EngineSignal, PriceUnknownError
-from tasks_app.engine import approvals, budgets, compensation, delivery, step_runner, values
+from tasks_app.engine import approvals, budgets, compensation, holding, step_runner, values
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
@@ -268,7 +268,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
         budgets.charge(session)
         _note(session, step, EffectState.FAILED)
         if undoes:
-            delivery.dead_letter_task(session, step, "compensation_failed", error.message)
+            holding.hold_at(session, step, "compensation_failed", error.message)
         else:
             session.commit(checkpoint="effect")
             ending = step_runner.fail_for_good(session, step, facts, "effect_failed")
@@ -316,12 +316,12 @@ def _doubt(
             session.commit(checkpoint="effect")
             ending = SafePointNeeded()
         else:
-            delivery.dead_letter_task(session, step, EffectInDoubtError.code, facts["message"])
+            holding.hold_at(session, step, EffectInDoubtError.code, facts["message"])
     raise ending
 
 
 def dead_letter(session: SliceSession, step: Step, code: str, message: str) -> NoReturn:
     """Park the task for a person. Transaction: its own."""
     with session.owned():
-        delivery.dead_letter_task(session, step, code, message)
+        holding.hold_at(session, step, code, message)
     raise SliceDone("dead_lettered")

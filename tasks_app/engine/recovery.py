@@ -19,7 +19,16 @@ from ledger_app.services import audit
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import children, continuation, delivery, queue, queue_sql, sql, transitions
+from tasks_app.engine import (
+    children,
+    continuation,
+    delivery,
+    holding,
+    queue,
+    queue_sql,
+    sql,
+    transitions,
+)
 from tasks_app.models import Approval, Slice, Task
 
 logger = logging.getLogger(__name__)
@@ -105,7 +114,7 @@ def _recover(
             recoveries_total=F("recoveries_total") + 1
         )
         if moved > conf.runtime().max_recoveries:
-            transitions.dead_letter(
+            holding.hold(
                 task_id,
                 tenant_id,
                 TaskStatus.RECOVERING,

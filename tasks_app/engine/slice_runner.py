@@ -27,6 +27,7 @@ from tasks_app.engine import (
     delivery,
     effect_runner,
     function_runner,
+    holding,
     map_runner,
     outage,
     plans,
@@ -34,7 +35,6 @@ from tasks_app.engine import (
     safe_point,
     steering,
     step_runner,
-    transitions,
     version_changes,
     versions,
     waits,
@@ -119,7 +119,7 @@ def _open(lease: Lease) -> SliceSession:
 
 
 def _park(lease: Lease, error: RuntimeFault) -> str:
-    """Send a task that cannot be trusted or understood to a person; execute nothing.
+    """Hold a task that cannot be trusted or understood for a person; execute nothing.
 
     Transaction: its own. Locks: the task row, then the audit stream.
     """
@@ -129,7 +129,7 @@ def _park(lease: Lease, error: RuntimeFault) -> str:
         Slice.objects.for_tenant(task.tenant_id).filter(pk=lease.slice_id).update(
             ended_at=Now(), outcome="dead_lettered"
         )
-        transitions.dead_letter(
+        holding.hold(
             task.id,
             task.tenant_id,
             TaskStatus(row.status),

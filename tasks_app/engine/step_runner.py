@@ -24,7 +24,7 @@ from tasks_app.domain.errors import (
     PriceUnknownError,
     RuntimeFault,
 )
-from tasks_app.engine import budgets, delivery, secret_values, transitions, values
+from tasks_app.engine import budgets, delivery, holding, secret_values, transitions, values
 from tasks_app.engine.lease import Lease, database_now
 from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import RunningStep, effect_key
@@ -244,7 +244,7 @@ def fail_try(session: SliceSession, step: Step, declared: StepDefinition, error:
         with session.owned():
             budgets.settle(session, effect_key(step), declared.estimate)
             add_attempt(session, step, facts)
-            delivery.dead_letter_task(session, step, "step_failed", facts["message"])
+            holding.hold_at(session, step, "step_failed", facts["message"])
         raise SliceDone("dead_lettered")
     session.hold_result(step, "failed", error=facts)
     with session.owned():

@@ -3,6 +3,8 @@
 from pathlib import Path
 from uuid import UUID
 
+from pytest_django import Settings
+
 from tasks_app.admission.approvals import decide_approval
 from tasks_app.engine import lease
 from tasks_app.models import Approval, SteeringCommand
@@ -57,6 +59,40 @@ def test_command_after_a_waiting_cancel_is_told_that_the_task_has_ended(engine: 
     assert (late.status, late.rejection) == ("rejected", "task_terminal")
     task = engine.task(task_id)
     assert task.status == "cancelled"
+    oracles.check_task(task, at_rest=True)
+
+
+def test_cancel_that_waits_ends_a_task_that_would_be_held(
+    engine: Engine, settings: Settings
+) -> None:
+    """E70: nobody holds the task any more, so what its person said is applied at once, in order."""
+    settings.RUNTIME = {**settings.RUNTIME, "max_recoveries": 0}
+    task_id = in_a_workers_hands(engine)
+    engine.steer(task_id, "adjust_goal", payload={"note": "too late"})
+    engine.steer(task_id, "cancel")
+    engine.lose_lease(task_id)
+    task = engine.task(task_id)
+    assert (task.status, task.stop_reason, task.held_at) == ("cancelled", "user_cancelled", None)
+    assert decided(engine, task_id) == [
+        ("adjust_goal", "rejected"),
+        ("cancel", "applied"),
+    ]
+    oracles.check_task(task, at_rest=True)
+
+
+def test_other_commands_wait_for_the_repair_of_a_held_task(
+    engine: Engine, settings: Settings
+) -> None:
+    """A person who only wanted something changed has not said how a broken task goes on."""
+    settings.RUNTIME = {**settings.RUNTIME, "max_recoveries": 0}
+    task_id = in_a_workers_hands(engine)
+    engine.steer(task_id, "adjust_goal", payload={"note": "still wanted"})
+    engine.lose_lease(task_id)
+    assert engine.task(task_id).status == "dead_lettered"
+    assert decided(engine, task_id) == [("adjust_goal", "pending")]
+    engine.repair(task_id, "requeue")
+    task = engine.drive(task_id)
+    assert (task.status, task.goal["note"]) == ("completed", "still wanted")
     oracles.check_task(task, at_rest=True)
 
 
