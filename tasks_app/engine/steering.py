@@ -123,12 +123,14 @@ def _apply(task: Task, command: SteeringCommand) -> None:
     if TaskStatus(task.status) in TERMINAL:
         _record(task, command, rejected="task_terminal")
         return
+    kind = CommandType(command.type)
     try:
-        _APPLY[CommandType(command.type)](task, command)
+        _APPLY[kind](task, command)
     except (CommandRejectedError, InvalidInputError) as refusal:
         _record(task, command, rejected=refusal.code)
         return
-    _record(task, command)
+    if kind is not CommandType.CANCEL:
+        _record(task, command)
 
 
 def _pause(task: Task, command: SteeringCommand) -> None:
@@ -166,6 +168,8 @@ def _resume(task: Task, command: SteeringCommand) -> None:
 def _cancel(task: Task, command: SteeringCommand) -> None:
     if task.closing_as:
         raise CommandRejectedError("task_closing", "The task is ending already.")
+    # Told of before what it does, which may be the end.
+    _record(task, command)
     delivery.end_task(
         task,
         TaskStatus.CANCELLED,
@@ -173,6 +177,8 @@ def _cancel(task: Task, command: SteeringCommand) -> None:
         stop_reason="parent_ended" if command.source == SYSTEM_SOURCE else "user_cancelled",
         reason=command.reason,
     )
+    commands = SteeringCommand.objects.for_tenant(task.tenant_id)
+    commands.filter(pk=command.pk).update(new_version=task.state_version)
 
 
 def _adjust_goal(task: Task, command: SteeringCommand) -> None:
@@ -248,23 +254,27 @@ def _move(
 
 
 def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None:
-    """Store the command's outcome, move the cursor, tell journal and audit."""
-    told = transitions.append_event(
-        task.id,
-        task.tenant_id,
-        EventType.STEERING_APPLIED,
-        {
-            "commandId": str(command.command_id),
-            "command": command.type,
-            "outcome": rejected or "applied",
-        },
-        bump=1,
-    )
-    task.state_version = told.state_version
+    """Store the command's outcome, move the cursor, tell journal and audit.
+
+    Nothing follows the end in a journal: whoever came too late finds it in the command.
+    """
+    if TaskStatus(task.status) not in TERMINAL:
+        told = transitions.append_event(
+            task.id,
+            task.tenant_id,
+            EventType.STEERING_APPLIED,
+            {
+                "commandId": str(command.command_id),
+                "command": command.type,
+                "outcome": rejected or "applied",
+            },
+            bump=1,
+        )
+        task.state_version = told.state_version
     SteeringCommand.objects.for_tenant(task.tenant_id).filter(pk=command.pk).update(
         status="rejected" if rejected else "applied",
         rejection=rejected,
-        new_version=told.state_version,
+        new_version=task.state_version,
         applied_at=Now(),
     )
     cursor = _cursor(task)
@@ -278,7 +288,7 @@ def _record(task: Task, command: SteeringCommand, *, rejected: str = "") -> None
         outcome=rejected or "ok",
         via=command.source,
         old_version=command.old_version,
-        new_version=told.state_version,
+        new_version=task.state_version,
         details={
             "type": command.type,
             "payload_sha256": command.payload_sha256,

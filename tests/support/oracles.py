@@ -347,8 +347,9 @@ def check_ended(evidence: Evidence) -> None:
     demand(fits, "O10", f"{task.status}, the receipt says {evidence.receipts[0].outcome}", task)
     demand(not evidence.owed, "O10", "it still owes a message", task)
     demand(task.lease_owner is None, "O10", "somebody still holds its lease", task)
-    ends = sum(event.type == "terminal" for event in evidence.events)
-    demand(ends == 1, "O10", f"it ended {ends} times", task)
+    told = [event.type for event in evidence.events]
+    demand(told.count("terminal") == 1, "O10", f"it ended {told.count('terminal')} times", task)
+    demand(told[-1] == "terminal", "O10", f"{told[-1]} was told after its end", task)
     open_questions = [row.id for row in evidence.approvals if row.status == "pending"]
     demand(not open_questions, "O10", f"it still asks {open_questions}", task)
     times = [(name, at) for name, _, at in written(evidence) if not name.startswith("effect")]
