@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 
 
 def fetch_row(
@@ -27,11 +27,18 @@ def fetch_rows(
     statement: str, parameters: Mapping[str, Any] | Sequence[Any]
 ) -> list[tuple[Any, ...]]:
     """Run one statement that returns rows, as `fetch_row` does, and return all of them."""
-    connection.close_if_health_check_failed()
-    connection.ensure_connection()
-    bare: Any = psycopg.Cursor(connection.connection)
-    wrap = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    with wrap(bare) as cursor:
+    # Looked up once: `django.db.connection` finds the thread's connection at every use.
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    database.close_if_health_check_failed()
+    database.ensure_connection()
+    cursor: Any = psycopg.Cursor(database.connection)
+    if database.execute_wrappers or database.queries_logged:
+        wrap = database.make_debug_cursor if database.queries_logged else database.make_cursor
+        with wrap(cursor) as watched:
+            watched.execute(statement, parameters)
+            return list(watched.fetchall())
+    database.validate_no_broken_transaction()
+    with database.wrap_database_errors:
         cursor.execute(statement, parameters)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-        return rows
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found

@@ -128,8 +128,13 @@ def parse(text: str, sha256: str) -> CheckpointDocument:
 
 
 def compress(positions: Iterable[int]) -> list[str]:
-    """Return sorted positions as ranges: 0,1,2,5 becomes #0..#2, #5."""
+    """Return sorted positions as ranges: 0,1,2,5 becomes #0..#2, #5.
+
+    A range with step 1, such as a plan up to its cursor, costs the same at any length.
+    """
     ranges: list[list[int]] = []
+    if isinstance(positions, range) and positions.step == 1:
+        ranges, positions = ([[positions[0], positions[-1]]] if positions else []), ()
     for position in sorted(positions):
         if ranges and ranges[-1][1] == position - 1:
             ranges[-1][1] = position

@@ -50,7 +50,8 @@ _PARTS = {
     FROM owned
     WHERE s.id = %(step_id)s AND s.task_id = owned.id
 )""",
-    # The ids stand beside the rows, so that the steps are found by index and not by a join.
+    # The ids stand beside the rows and the task cannot be searched by: the steps are found by id.
+    # Otherwise a guess of the planner has a task's whole plan read, or the whole table.
     "steps": """, results AS (
     UPDATE tasks_app_step s SET
         status = r.status,
@@ -66,7 +67,8 @@ _PARTS = {
     FROM owned, jsonb_to_recordset(%(steps)s::jsonb) AS r(
         id bigint, status text, result jsonb, error jsonb, attempts smallint, next_item bigint,
         items_failed bigint, seconds double precision, finished boolean)
-    WHERE s.id = r.id AND s.id = ANY(%(step_ids)s::bigint[]) AND s.task_id = owned.id
+    WHERE s.id = r.id AND s.id = ANY(%(step_ids)s::bigint[])
+        AND s.task_id IS NOT DISTINCT FROM owned.id
 )""",
     # Steps of a function get their rows together with their outcomes.
     "added": """, added AS (

@@ -25,11 +25,11 @@ DONE = ("succeeded", "skipped")
 NAMED = 50
 WINDOW = 100
 _COLUMNS = [field.attname for field in Step._meta.concrete_fields]  # noqa: SLF001 - Django documents it
-_JSON_COLUMNS = frozenset(
-    field.attname
-    for field in Step._meta.concrete_fields  # noqa: SLF001 - Django documents it
+_JSON_COLUMNS = [
+    number
+    for number, field in enumerate(Step._meta.concrete_fields)  # noqa: SLF001 - Django documents it
     if isinstance(field, JSONField)
-)
+]
 # Read by every slice; through the ORM it would cost as much as the claim.
 _WINDOW = f"""
 SELECT {", ".join(_COLUMNS)} FROM tasks_app_step
@@ -105,10 +105,11 @@ def read_window(tenant_id: UUID, task_id: UUID, position: int) -> list[Step]:
 
 def _decoded(row: tuple[Any, ...]) -> list[Any]:
     # A plain cursor leaves jsonb as text.
-    return [
-        json.loads(value) if name in _JSON_COLUMNS and isinstance(value, str) else value
-        for name, value in zip(_COLUMNS, row, strict=True)
-    ]
+    values = list(row)
+    for number in _JSON_COLUMNS:
+        if isinstance(values[number], str):
+            values[number] = json.loads(values[number])
+    return values
 
 
 def build(

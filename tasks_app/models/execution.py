@@ -112,11 +112,12 @@ class Step(TaskRow):
                 condition=Q(scope__isnull=False, retired_in__isnull=True),
                 name="step_scope_idx",
             ),
-            # engine.children: steps that wait for a child.
+            # engine.children: steps that wait for a child. No index mentions the status: a step's
+            # outcome is a heap-only update.
             models.Index(
                 F("task"),
-                condition=Q(kind="child", status="waiting", retired_in__isnull=True),
-                name="step_child_waiting_idx",
+                condition=Q(kind="child", retired_in__isnull=True),
+                name="step_child_idx",
             ),
         ]
 

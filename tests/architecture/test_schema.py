@@ -144,16 +144,20 @@ def test_triggers_are_as_the_migrations_say() -> None:
 
 @pytest.mark.django_db
 def test_hot_tables_leave_room_for_heap_only_updates() -> None:
-    """Fill factors are set, and no index mentions what heartbeats write."""
+    """Fill factors are set, and no index mentions what heartbeats or a step's outcome write."""
     options: dict[str, str] = dict(_rows("SELECT relname::text, reloptions::text FROM pg_class"))
     assert "fillfactor=80" in str(options["tasks_app_task"])
     assert "fillfactor=85" in str(options["tasks_app_step"])
-    definitions = [
-        str(text)
-        for (text,) in _rows("SELECT indexdef FROM pg_indexes WHERE tablename = 'tasks_app_task'")
-    ]
     hot = ("lease_expires_at", "progress_", "_seq", "steering_cursor", "updated_at")
-    assert [text for text in definitions if any(column in text for column in hot)] == []
+    assert _indexes_with(hot, "tasks_app_task") == []
+    outcome = ("status", "result", "error", "attempts", "item", "fence", "_at")
+    assert _indexes_with(outcome, "tasks_app_step") == []
+
+
+def _indexes_with(columns: tuple[str, ...], table: str) -> list[str]:
+    rows = _rows(f"SELECT indexdef FROM pg_indexes WHERE tablename = '{table}'")
+    definitions = [str(text) for (text,) in rows]
+    return [text for text in definitions if any(column in text for column in columns)]
 
 
 def test_every_index_names_the_query_it_serves() -> None:

@@ -49,6 +49,12 @@ def continue_from(engine: Engine, task_id: UUID, seq: int) -> rewind.Rewind:
     return found
 
 
+@pytest.mark.parametrize("positions", [range(0), range(1), range(7), range(2, 4)])
+def test_whole_range_is_compressed_like_its_members(positions: range) -> None:
+    """A plan up to its cursor is told without counting its steps."""
+    assert checkpoint.compress(positions) == checkpoint.compress(list(positions))
+
+
 def document(**changes: Any) -> CheckpointDocument:
     values: dict[str, Any] = {
         "task_id": str(uuid4()),
