@@ -12,6 +12,7 @@ from uuid import UUID
 from celery import current_app
 from django.db import connection, transaction
 from kombu.exceptions import OperationalError
+from redis import RedisError
 
 from tasks_app import conf
 from tasks_app.engine import queue
@@ -20,6 +21,9 @@ from tasks_app.models import Outbox
 logger = logging.getLogger(__name__)
 
 JOB_NAME = "tasks_app.jobs.run_slice"
+QUEUE = "slices"
+# So many messages at a time wake idle workers; who is awake takes the fairest task, not the named.
+_FEW = 10
 
 
 def owe(task_id: UUID, tenant_id: UUID, reason: str) -> None:
@@ -46,7 +50,7 @@ def send(task_id: UUID, tenant_id: UUID, reason: str) -> bool:
     if conf.runtime().poll_claim:
         return False
     try:
-        current_app.send_task(JOB_NAME, args=[str(task_id), reason], queue="slices")
+        current_app.send_task(JOB_NAME, args=[str(task_id), reason], queue=QUEUE)
     except (OperationalError, OSError) as error:
         logger.warning(
             "continuation.not_sent", extra={"task_id": str(task_id), "error": str(error)}
@@ -65,29 +69,56 @@ def send(task_id: UUID, tenant_id: UUID, reason: str) -> bool:
 def send_due(limit: int = 200) -> int:
     """Send owed messages whose time has come (again); return how many.
 
-    Pauses between tries of one message double from the set time up to five minutes.
+    Pauses between tries of one message double from the set time up to five minutes. They spare a
+    broker whose messages wait for a free worker. One in which nothing waits may have lost them or
+    come back just now: then some are sent again after the first pause. While it is away, nothing
+    counts as tried.
     """
+    waiting = count_waiting()
+    if waiting is None:
+        return 0
+    owed = _take_due(limit)
+    if not owed and not waiting:
+        owed = _take_due(_FEW, whatever_pause=True)
+    for task_id, tenant_id, reason in owed:
+        if not send(task_id, tenant_id, reason):
+            break
+    return len(owed)
+
+
+def _take_due(limit: int, *, whatever_pause: bool = False) -> list[tuple[UUID, UUID, str]]:
+    """Return owed messages (task, tenant, reason) that are to be sent, and note the try."""
+    pause = conf.runtime().outbox_retry_seconds
     with transaction.atomic(durable=True), connection.cursor() as cursor:
         cursor.execute(
             """
 WITH due AS (
     SELECT o.id FROM tasks_app_outbox o
     JOIN tasks_app_task t ON t.id = o.task_id
-    WHERE o.next_try_at <= clock_timestamp() AND t.next_wake_at <= clock_timestamp()
-    ORDER BY o.next_try_at LIMIT %s FOR UPDATE OF o SKIP LOCKED
+    WHERE t.next_wake_at <= clock_timestamp() AND (
+        o.next_try_at <= clock_timestamp()
+        OR (%(whatever_pause)s
+            AND o.sent_at <= clock_timestamp() - make_interval(secs => %(pause)s)))
+    ORDER BY o.next_try_at LIMIT %(limit)s FOR UPDATE OF o SKIP LOCKED
 )
 UPDATE tasks_app_outbox o SET tries = least(o.tries + 1, 30), sent_at = clock_timestamp(),
     next_try_at = clock_timestamp()
-        + make_interval(secs => least(300, %s * power(2, least(o.tries, 10))))
+        + make_interval(secs => least(300, %(pause)s * power(2, least(o.tries, 10))))
 FROM due WHERE o.id = due.id
 RETURNING o.task_id, o.tenant_id, o.reason""",
-            [limit, conf.runtime().outbox_retry_seconds],
+            {"limit": limit, "pause": pause, "whatever_pause": whatever_pause},
         )
-        owed = cursor.fetchall()
-    for task_id, tenant_id, reason in owed:
-        if not send(task_id, tenant_id, reason):
-            break
-    return len(owed)
+        return list(cursor.fetchall())
+
+
+def count_waiting() -> int | None:
+    """Return how many messages wait in the broker for a worker; None while it is away."""
+    try:
+        with current_app.producer_or_acquire() as producer:
+            return int(producer.channel.client.llen(QUEUE))
+    except (OperationalError, RedisError, OSError) as error:
+        logger.warning("continuation.broker_away", extra={"error": str(error)})
+        return None
 
 
 def offer_place() -> None:
