@@ -71,10 +71,6 @@ CAUSES = {
     "state_too_large": Cause(
         _("State too large"), _("What a function carries from turn to turn is too large.")
     ),
-    "secret_unavailable": Cause(
-        _("Secret not available"),
-        _("A step asked for a secret that the installation does not have or allow."),
-    ),
 }
 
 VERBS = {

@@ -552,4 +552,4 @@ def test_context_gives_what_is_the_same_at_every_try(
     assert "[secret]" in stored
     settings.RUNTIME = {**settings.RUNTIME, "step_secrets": ()}
     refused = engine.drive(submit(engine, "looks"))
-    assert refused.error["code"] == "secret_unavailable"
+    assert (refused.status, refused.error["code"]) == ("failed", "secret_unavailable")
