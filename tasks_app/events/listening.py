@@ -22,8 +22,6 @@ from tasks_app.events.catalogue import StreamNotice
 
 logger = logging.getLogger(__name__)
 
-# The library's name of its one channel in Redis; a test compares it with the library.
-EVENTS_CHANNEL = "events_channel"
 # What one slow reader may keep in memory; more becomes one `resync`.
 MAX_QUEUED = 500
 CONNECT_SECONDS = 2.0
@@ -125,7 +123,7 @@ class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
         """Pass on events until the connection breaks, falls silent, or nobody listens."""
         options = {"socket_timeout": CONNECT_SECONDS, "socket_connect_timeout": CONNECT_SECONDS}
         with transport.connect(**options) as client, client.pubsub() as subscription:
-            subscription.subscribe(EVENTS_CHANNEL)
+            subscription.subscribe(transport.EVENTS_CHANNEL)
             heard_at = pinged_at = time.monotonic()
             while True:
                 message = subscription.get_message(timeout=POLL_SECONDS)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import uuid
 
+from runtime_project.local.processes import wait_until
 from runtime_project.local.redis_server import EmbeddedRedis
 from tasks_app.events import listening, publisher, transport
 from tasks_app.events.channels import task_channel
@@ -64,6 +65,7 @@ def test_overflow_becomes_one_resync(manager: SupervisedListenerManager) -> None
             for seq in range(1000):
                 _publish(burst * 1000 + seq)
             assert publisher.flush(20)
+        assert wait_until(lambda: _last_seq(ear) == 2999, seconds=20)
         types = [kind for kind, _ in await ear.hear()]
         _publish(3000, "terminal")
         return types + await ear.hear_until("terminal")
@@ -74,6 +76,12 @@ def test_overflow_becomes_one_resync(manager: SupervisedListenerManager) -> None
     assert len(types) <= listening.MAX_QUEUED + 2
 
 
+def _last_seq(ear: Ear) -> int | None:
+    queued = next(iter(ear.listener.channel_items.values()), [])
+    last: int | None = json.loads(queued[-1].data).get("seq") if queued else None
+    return last
+
+
 def test_foreign_text_in_the_channel_is_passed_over(manager: SupervisedListenerManager) -> None:
     """Whatever else somebody publishes in Redis, the subscription goes on."""
 
@@ -82,7 +90,7 @@ def test_foreign_text_in_the_channel_is_passed_over(manager: SupervisedListenerM
         await ear.connected()
         with transport.connect() as client:
             for text in (b"\xff", b"[]", b"{}", b'{"channel": 1}', json.dumps("x").encode()):
-                client.publish(listening.EVENTS_CHANNEL, text)
+                client.publish(transport.EVENTS_CHANNEL, text)
         _publish(1, "terminal")
         return await ear.hear_until("terminal")
 

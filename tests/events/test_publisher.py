@@ -10,7 +10,7 @@ import uuid
 import pytest
 
 from runtime_project.local.redis_server import EmbeddedRedis
-from tasks_app.events import publisher
+from tasks_app.events import publisher, transport
 from tasks_app.events.catalogue import MAX_PUSHED_BYTES, PushedEvent
 from tasks_app.events.channels import inbox_channel, task_channel, tasks_channel
 from tasks_app.events.listening import SupervisedListenerManager
@@ -88,6 +88,39 @@ def test_flush_tells_when_nothing_is_left(manager: SupervisedListenerManager) ->
     """`flush` returns True once all is sent, also without any listener."""
     _publish(50)
     assert publisher.flush(10)
+
+
+def test_nothing_is_sent_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a subscription no event is encoded; the snapshot of a later reader tells it all."""
+    sent: list[object] = []
+    monkeypatch.setattr(transport, "is_anybody_listening", lambda: False)
+    monkeypatch.setattr(transport, "send", sent.append)
+    _publish(50)
+    assert publisher.flush(10)
+    assert sent == []
+
+
+def test_what_gathers_goes_in_few_round_trips(
+    manager: SupervisedListenerManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst costs a few round trips, not one for each event."""
+    batches: list[int] = []
+    send = transport.send
+
+    def counted(messages: list[transport.Message]) -> None:
+        batches.append(len(messages))
+        send(messages)
+
+    async def scenario() -> None:
+        ear = Ear(manager, task_channel(TASK))
+        await ear.connected()
+        monkeypatch.setattr(transport, "send", counted)
+        _publish(1000)
+        assert await asyncio.to_thread(publisher.flush, 10)
+
+    asyncio.run(scenario())
+    assert sum(batches) >= 1000
+    assert len(batches) < 100
 
 
 def test_redis_down_costs_the_caller_nothing_and_loses_the_oldest(
