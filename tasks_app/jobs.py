@@ -13,8 +13,8 @@ from tasks_app.events import publisher
 
 @shared_task(name="tasks_app.jobs.run_slice")
 def run_slice(task_id: str, reason: str = "") -> str:
-    """Work one slice of this task, or of a more urgent one."""
-    return slice_runner.run_slice(UUID(task_id))
+    """Work on this task or a more urgent one, then on what else is due."""
+    return slice_runner.run_due(UUID(task_id))
 
 
 @task_prerun.connect

@@ -60,7 +60,7 @@ LABELS = {
     "revoked_at": _("revoked at"),
     "revoked_reason": _("reason of the revocation"),
     "schema_version": _("schema version"),
-    "sent_at": _("sent at"),
+    "sent_at": _("sent again at"),
     "seq": _("number"),
     "settled_at": _("settled at"),
     "sha256": _("SHA-256"),

@@ -3,10 +3,14 @@
 A message is a hint `(task, reason)`: safe to lose, repeat or reorder (E1). The claim deletes the
 row; until then the sweeper sends again with growing pauses.
 
+A message wakes a worker, and a worker that is awake takes one due task after the other. So while
+enough messages wait in the broker, no more are sent: whoever takes one of them finds the task.
+
 Where workers poll (RUNTIME_POLL_CLAIM) the due task itself is the message: nothing is owed or sent.
 """
 
 import logging
+from collections.abc import Sequence
 from uuid import UUID
 
 from celery import current_app
@@ -22,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 JOB_NAME = "tasks_app.jobs.run_slice"
 QUEUE = "slices"
-# So many messages at a time wake idle workers; who is awake takes the fairest task, not the named.
-_FEW = 10
+# So many messages that nobody has taken mean that every worker is awake, or about to be.
+ENOUGH_WAITING = 8
 
 
 def owe(task_id: UUID, tenant_id: UUID, reason: str) -> None:
@@ -47,22 +51,26 @@ ON CONFLICT (task_id, kind) DO UPDATE SET reason = EXCLUDED.reason, sent_at = NU
 
 def send(task_id: UUID, tenant_id: UUID, reason: str) -> bool:
     """Send the owed message now; the broker being away is no error, the sweeper tries again."""
-    if conf.runtime().poll_claim:
-        return False
+    return send_all([(task_id, tenant_id, reason)])
+
+
+def send_all(owed: Sequence[tuple[UUID, UUID, str]]) -> bool:
+    """Send owed messages (task, tenant, reason), as many as are needed to wake workers.
+
+    Returns False when the broker was away.
+    """
+    if conf.runtime().poll_claim or not owed:
+        return True
     try:
-        current_app.send_task(JOB_NAME, args=[str(task_id), reason], queue=QUEUE)
+        waiting = count_waiting()
+        if waiting is None:
+            return False
+        for task_id, _tenant_id, reason in owed[: max(0, ENOUGH_WAITING - waiting)]:
+            current_app.send_task(JOB_NAME, args=[str(task_id), reason], queue=QUEUE)
     except (OperationalError, OSError) as error:
-        logger.warning(
-            "continuation.not_sent", extra={"task_id": str(task_id), "error": str(error)}
-        )
+        told = {"task_id": str(owed[0][0]), "owed": len(owed), "error": str(error)}
+        logger.warning("continuation.not_sent", extra=told)
         return False
-    # The claim may have answered already; then there is no row and nothing to note.
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE tasks_app_outbox SET sent_at = clock_timestamp() "
-            "WHERE task_id = %s AND tenant_id = %s AND kind = 'wake' AND sent_at IS NULL",
-            [task_id, tenant_id],
-        )
     return True
 
 
@@ -79,10 +87,8 @@ def send_due(limit: int = 200) -> int:
         return 0
     owed = _take_due(limit)
     if not owed and not waiting:
-        owed = _take_due(_FEW, whatever_pause=True)
-    for task_id, tenant_id, reason in owed:
-        if not send(task_id, tenant_id, reason):
-            break
+        owed = _take_due(ENOUGH_WAITING, whatever_pause=True)
+    send_all(owed)
     return len(owed)
 
 
@@ -129,6 +135,15 @@ def offer_place() -> None:
     found = queue.find_next()
     if found is not None:
         send(*found, "place")
+
+
+def wake_another() -> None:
+    """Wake one more worker, which wakes the next, unless a message for it waits already.
+
+    Where messages are few because enough waited, idle workers are woken so, one by the other.
+    """
+    if not conf.runtime().poll_claim and count_waiting() == 0:
+        offer_place()
 
 
 def forget(task_id: UUID, tenant_id: UUID) -> None:

@@ -9,7 +9,7 @@ from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError, EngineSignal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import budget_grants, children, compensation, continuation, transitions
+from tasks_app.engine import budget_grants, children, compensation, transitions
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.models import Approval, Artifact, SteeringCommand, Step, Task
 from tasks_app.tools import artifact_store
@@ -56,9 +56,6 @@ def complete_task(session: SliceSession, result: Any) -> None:
         syncpoints.reach("finish.before_terminal", task.id, task.fence)
         if task.budget:
             budget_grants.close_task(task.id, task.tenant_id)
-        session.end("completed")
-        # A sweeper that looked before the claim may have owed a message after it.
-        continuation.forget(task.id, task.tenant_id)
         moved = transitions.finish(
             task.id,
             task.tenant_id,
@@ -67,6 +64,7 @@ def complete_task(session: SliceSession, result: Any) -> None:
             fence=task.fence,
             receipt_id=receipt_id,
             result=result,
+            ended=session.ending("completed"),
         )
         children.on_end(task.tenant_id, task.id, TaskStatus.COMPLETED, moved.parent_id)
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
@@ -169,7 +167,6 @@ def close(
     Step.objects.for_tenant(tenant_id).filter(
         task_id=task_id, status__in=("planned", "running", "waiting"), retired_in=None
     ).update(status="skipped")
-    continuation.forget(task_id, tenant_id)
     receipt_id = put_receipt(tenant_id, task_id, target.value)
     budget_grants.close_task(task_id, tenant_id)
     moved = transitions.finish(

@@ -97,6 +97,8 @@ class Lease:
     session: int = 0
     # A limit may hold other tasks back until this one gives its place away.
     is_limited: bool = False
+    # Another task was due at the claim that a free worker could execute.
+    others_wait: bool = False
     cancel_requested: bool = False
     lost: bool = False
     # Looked up when it is called: the model of tests gives time another clock.
@@ -278,8 +280,8 @@ def claim(preferred: UUID | None) -> Lease | None:
     """Take the fairest due task, or return None when nothing is due that may run now.
 
     Transaction: its own. Locks: that of the limits where there are any; the task row, skipping
-    locked ones; then the audit stream. When
-    only a passing lock, such as a person's command, hid the preferred task, it is waited for.
+    locked ones; then the audit stream. When only a passing lock, such as a person's command, hid
+    the preferred task, it is waited for.
     """
     holder = keeper()
     holder.wait_locked()
@@ -306,43 +308,45 @@ def _is_due_after_lock(task_id: UUID) -> bool:
 
 
 def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
+    """Claim in one statement, or behind the lock of the limits where there are any."""
+    if not queue.has_own_limits():
+        lease = _claim_once(holder, preferred, is_locked=False)
+        if lease is not None:
+            return lease
+    with transaction.atomic(durable=True):
+        is_limited = queue.lock_limits()
+        return _claim_once(holder, preferred, is_locked=True) if is_limited else None
+
+
+def _claim_once(holder: Keeper, preferred: UUID | None, *, is_locked: bool) -> Lease | None:
     seconds = conf.runtime().lease_seconds
     asked_at = time.monotonic()
-    with transaction.atomic(durable=True), connection.cursor() as cursor:
-        is_limited = queue.lock_limits(cursor)
-        row = fetch_row(
-            queue_sql.CLAIM,
-            {
-                **queue.limits(),
-                "preferred": preferred,
-                "owner": holder.owner,
-                "lock": holder.lock_key,
-                "lease_seconds": seconds,
-            },
-        )
-        if row is None:
-            return None
-        task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))
-        source, slice_id, claimed_at = row[len(sql.TASK_COLUMNS) :]
-        audit.append(
-            stream=f"task:{task.id}",
-            tenant_id=task.tenant_id,
-            actor="system:engine",
-            action="task.claimed",
-            target=f"task:{task.id}",
-            new_version=task.state_version,
-            details={"fence": task.fence, "worker": holder.owner, "from": source},
-        )
-        total = task.progress_total
-        transitions.tell(
-            task.tenant_id,
-            task.id,
-            task.event_seq,
-            EventType.STATUS,
-            min(1.0, task.progress_done / total) if total else None,
-            "",
-            task.state_version,
-        )
+    row = fetch_row(
+        queue_sql.CLAIM,
+        {
+            **queue.limits(),
+            **_entry(holder),
+            "preferred": preferred,
+            "owner": holder.owner,
+            "lock": holder.lock_key,
+            "lease_seconds": seconds,
+            "locked": is_locked,
+        },
+    )
+    if row is None:
+        return None
+    task = ClaimedTask(*_parsed(row[: len(sql.TASK_COLUMNS)]))
+    source, slice_id, claimed_at, others_wait, _ = row[len(sql.TASK_COLUMNS) :]
+    total = task.progress_total
+    transitions.tell(
+        task.tenant_id,
+        task.id,
+        task.event_seq,
+        EventType.STATUS,
+        min(1.0, task.progress_done / total) if total else None,
+        "",
+        task.state_version,
+    )
     return Lease(
         task=task,
         slice_id=slice_id,
@@ -351,8 +355,27 @@ def _claim(holder: Keeper, preferred: UUID | None) -> Lease | None:
         command_seq=task.command_seq,
         started_at=claimed_at,
         session=holder.session,
-        is_limited=is_limited,
+        is_limited=is_locked,
+        others_wait=others_wait,
     )
+
+
+def _entry(holder: Keeper) -> dict[str, Any]:
+    """Return the audit entry of a claim, with places for what its statement finds out."""
+    envelope, details, salt = audit.texts(
+        stream=f"task:{queue_sql.SOME_TASK}",
+        tenant_id=queue_sql.SOME_TENANT,
+        actor=transitions.ENGINE,
+        action="task.claimed",
+        target=f"task:{queue_sql.SOME_TASK}",
+        new_version=audit.UNKNOWN,
+        details={
+            "fence": audit.UNKNOWN,
+            "worker": holder.owner,
+            "from": queue_sql.SOME_STATUS,
+        },
+    )
+    return {"envelope": envelope, "details": details, "salt": salt}
 
 
 def release(lease: Lease) -> None:

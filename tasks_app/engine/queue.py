@@ -5,8 +5,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.backends.utils import CursorWrapper
 
+from ledger_app.services.statements import fetch_row
 from tasks_app import conf
 from tasks_app.engine import queue_sql
 
@@ -25,15 +25,19 @@ def limits(*, without: UUID | None = None) -> dict[str, Any]:
     }
 
 
-def lock_limits(cursor: CursorWrapper) -> bool:
+def has_own_limits() -> bool:
+    """Tell whether the installation limits claims, whatever its tenants do."""
+    limits = conf.runtime()
+    return bool(limits.max_concurrent_tasks or limits.workflow_max_concurrent_tasks)
+
+
+def lock_limits() -> bool:
     """Tell whether any limit can concern a claim; if so, claims go one after the other.
 
     Transaction: the caller's, which claims in its next statement. Locks: that of the limits.
     """
-    limits = conf.runtime()
-    is_limited = bool(limits.max_concurrent_tasks or limits.workflow_max_concurrent_tasks)
-    cursor.execute(queue_sql.LIMITS, {"lock": queue_sql.LIMITS_LOCK, "limited": is_limited})
-    return cursor.fetchone() is not None
+    asked = {"limits_lock": queue_sql.LIMITS_LOCK, "limited": has_own_limits()}
+    return fetch_row(queue_sql.LIMITS, asked) is not None
 
 
 def find_next() -> tuple[UUID, UUID] | None:

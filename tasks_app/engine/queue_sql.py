@@ -5,6 +5,9 @@ found by hopping through one index, so neither 10,000 waiting tasks nor a millio
 cost a claim anything. docs/explanation/who-is-next.md tells the rules.
 """
 
+from uuid import UUID
+
+from ledger_app.services import audit
 from tasks_app.engine.sql import TASK_COLUMNS
 
 # A task of the next priority is as urgent when it has waited so much longer.
@@ -55,20 +58,37 @@ WITH RECURSIVE clock AS MATERIALIZED (
         SELECT coalesce(sum(tasks), 0) FROM running WHERE running.workflow = h.workflow), true)
 )"""
 
+_LIMITED_TENANT = "SELECT FROM tasks_app_tenant WHERE max_concurrent_tasks IS NOT NULL"
+
 # Whether any limit can concern a claim; locks out other claims until the end of the transaction.
-LIMITS = """
-SELECT pg_advisory_xact_lock(%(lock)s)
-WHERE %(limited)s
-   OR EXISTS (SELECT FROM tasks_app_tenant WHERE max_concurrent_tasks IS NOT NULL)
+LIMITS = f"""
+SELECT pg_advisory_xact_lock(%(limits_lock)s)
+WHERE %(limited)s OR EXISTS ({_LIMITED_TENANT})
 """
+
+# Ids in the claim's audit entry that only its statement knows.
+SOME_TASK = UUID(int=1)
+SOME_TENANT = UUID(int=2)
+SOME_STATUS = "@from@"
+_ENVELOPE = audit.numbered("%(envelope)s", new_version="c.state_version")
+_DETAILS = audit.numbered("%(details)s", fence="c.fence")
+_AUDITED = audit.CALL.format(
+    "'task:' || c.id",
+    "c.tenant_id",
+    f"replace(replace({_ENVELOPE}, '{SOME_TASK}', c.id::text), '{SOME_TENANT}', c.tenant_id::text)",
+    f"replace({_DETAILS}, '{SOME_STATUS}', b.status)",
+    "%(salt)s",
+)
 
 # The tenant whose turn it is, then its most urgent task; the named one if that is as good (E41).
 # `served`: the slice with which the tenant's last turn began; as many slices as its weight are one.
+# Without the lock of the limits (`locked`) nothing is claimed where a tenant has one.
 CLAIM = f"""{_LANES}, turn AS MATERIALIZED (
     SELECT lane.*, coalesce((
         SELECT s.id FROM tasks_app_slice s WHERE s.tenant_id = lane.tenant_id
         ORDER BY s.id DESC OFFSET lane.weight - 1 LIMIT 1), 0) AS served
     FROM lane
+    WHERE %(locked)s OR NOT EXISTS ({_LIMITED_TENANT})
 ), preferred AS MATERIALIZED (
     SELECT t.id FROM tasks_app_task t
     JOIN turn USING (tenant_id, workflow, priority)
@@ -128,7 +148,12 @@ CLAIM = f"""{_LANES}, turn AS MATERIALIZED (
     FROM claimed c JOIN before b USING (id)
 )
 SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id,
-    clock_timestamp()
+    clock_timestamp(),
+    (SELECT count(*) FROM lane) > 1 OR EXISTS (
+        SELECT FROM tasks_app_task t
+        WHERE t.tenant_id = c.tenant_id AND t.workflow = c.workflow AND t.priority = c.priority
+          AND {_WAITING} AND t.next_wake_at <= {_NOW} AND t.id <> c.id),
+    {_AUDITED}
 FROM claimed c JOIN before b USING (id), slice
 """
 

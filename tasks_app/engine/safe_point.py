@@ -23,7 +23,13 @@ def _hand_on(session: SliceSession, reason: str) -> None:
     task = session.task
     with session.owned(undisturbed=True):
         session.commit(checkpoint="hand_on")
-        session.end(reason)
-        transitions.hand_on(task.id, task.tenant_id, fence=task.fence, wake_at=None, reason=reason)
+        transitions.hand_on(
+            task.id,
+            task.tenant_id,
+            fence=task.fence,
+            wake_at=None,
+            reason=reason,
+            ended=session.ending(reason),
+        )
         continuation.owe(task.id, task.tenant_id, reason)
     raise SliceDone(reason)

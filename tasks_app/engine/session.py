@@ -408,6 +408,10 @@ class SliceSession:
         ended = {"tenant_id": task.tenant_id, "slice_id": self.lease.slice_id, "outcome": outcome}
         fetch_row(sql.END_SLICE, {**ended, "steps": self.steps_done})
 
+    def ending(self, outcome: str) -> transitions.SliceEnd:
+        """Return the same for a move that ends the slice in its own statement."""
+        return transitions.SliceEnd(self.lease.slice_id, outcome, self.steps_done)
+
     @property
     def is_spent(self) -> bool:
         """Tell whether the slice has used up its steps or seconds, or the worker stops (E43).

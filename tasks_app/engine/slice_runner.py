@@ -6,8 +6,10 @@ Readable top to bottom; the kinds of steps are in step_runner, map_runner, effec
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from uuid import UUID
 
+from django.db import DatabaseError, InterfaceError
 from django.db.models.functions import Now
 
 from tasks_app.domain.errors import (
@@ -33,6 +35,7 @@ from tasks_app.engine import (
     plans,
     recovery_record,
     safe_point,
+    shutdown,
     steering,
     step_runner,
     version_changes,
@@ -49,18 +52,47 @@ from tasks_app.workflows.functions import FunctionWorkflow
 
 logger = logging.getLogger(__name__)
 
+# A worker takes due tasks without a message for so long; then it ends its job, as Celery likes it.
+AWAKE_SECONDS = 5.0
+
 _DONE = frozenset({"succeeded", "skipped"})
 
 
-def run_slice(preferred: UUID | None = None) -> str:
+def run_due(preferred: UUID | None = None) -> str:
+    """Execute slices, the named task's first, until nothing is due or a while has passed.
+
+    Messages only wake workers (`continuation`): a worker that finds work wakes the next one if
+    there is more, and goes on while there is. Returns how the first slice ended.
+    """
+    until = time.monotonic() + AWAKE_SECONDS
+    is_idle = False
+    try:
+        first = outcome = run_slice(preferred, wakes=True)
+        while outcome != "idle" and time.monotonic() < until and not shutdown.requested():
+            outcome = run_slice()
+        is_idle = outcome == "idle"
+    finally:
+        if not is_idle:
+            # What others left to this worker is somebody else's now.
+            with suppress(DatabaseError, InterfaceError):
+                continuation.wake_another()
+    return first
+
+
+def run_slice(preferred: UUID | None = None, *, wakes: bool = False) -> str:
     """Claim the fairest due task and work on it; return how the slice ended.
 
     "idle" means nothing was due, "lost" that somebody else owns the task now. An unexpected error
     of our own ends the lease: the task recovers, a row is never left half-written.
+
+    Args:
+        wakes: wake another worker if another task is due as well.
     """
     lease = leases.claim(preferred)
     if lease is None:
         return "idle"
+    if wakes and lease.others_wait:
+        continuation.wake_another()
     started = time.monotonic()
     outcome = "lost"
     try:

@@ -23,7 +23,25 @@ from tasks_app.events.catalogue import EventType
 # Columns that every edge out of a leased status gives back.
 _UNLEASE = "lease_owner = NULL, lease_lock = NULL, lease_expires_at = NULL"
 
+# A sweeper that looked before the claim may have owed a message after it.
+_FORGOTTEN = """, forgotten AS (
+    DELETE FROM tasks_app_outbox o USING moved WHERE o.task_id = moved.id
+)"""
+_SLICE_ENDED = """, slice AS (
+    UPDATE tasks_app_slice s SET ended_at = clock_timestamp(), outcome = %s, steps = %s
+    FROM moved WHERE s.id = %s AND s.task_id = moved.id
+)"""
+
 ENGINE = "system:engine"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceEnd:
+    """How the slice ended that gives the task away with a move."""
+
+    slice_id: int
+    outcome: str
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +54,13 @@ class Moved:
 
 
 def hand_on(
-    task_id: UUID, tenant_id: UUID, *, fence: int, wake_at: datetime | None, reason: str
+    task_id: UUID,
+    tenant_id: UUID,
+    *,
+    fence: int,
+    wake_at: datetime | None,
+    reason: str,
+    ended: SliceEnd | None = None,
 ) -> Moved:
     """Give a working task back to the queue, due now or at a time.
 
@@ -51,6 +75,7 @@ def hand_on(
         fence=fence,
         reason=reason,
         due=wake_at or "now",
+        ended=ended,
     )
 
 
@@ -108,6 +133,7 @@ def finish(
     error: Mapping[str, object] | None = None,
     stop_reason: str = "",
     reason: str = "",
+    ended: SliceEnd | None = None,
 ) -> Moved:
     """End a task for good; its receipt is stored before, in the same transaction.
 
@@ -133,6 +159,7 @@ def finish(
             "error": None if error is None else Jsonb(dict(error)),
             "stop_reason": stop_reason,
         },
+        ended=ended,
     )
 
 
@@ -150,8 +177,9 @@ def move(
     raise_fence: bool = False,
     extra_event: tuple[str, Mapping[str, object]] | None = None,
     details: Mapping[str, object] | None = None,
+    ended: SliceEnd | None = None,
 ) -> Moved:
-    """Move a task along one edge of the table.
+    """Move a task along one edge of the table; an owed message ends with its task.
 
     Args:
         fence: the slice's; None when the caller holds the row's lock for a person or the sweeper.
@@ -160,6 +188,7 @@ def move(
         raise_fence: shut out whoever still holds the lease.
         extra_event: a second journal event of this transition.
         details: facts for the audit entry.
+        ended: the slice that ends with this move.
 
     Transaction: the caller's. Locks: the task row; the audit stream last.
     Raises: LeaseLost when the row is not in `source` any more or a newer fence owns it.
@@ -197,6 +226,19 @@ def move(
         len(events),
         Jsonb(events),
     ]
+    more = _FORGOTTEN if target in TERMINAL else ""
+    if ended is not None:
+        more += _SLICE_ENDED
+        parameters += [ended.outcome, ended.steps, ended.slice_id]
+    entry, entry_parameters = audit.append_sql(
+        stream=f"task:{task_id}",
+        tenant_id=tenant_id,
+        actor=actor,
+        action=f"task.{target.value}",
+        target=f"task:{task_id}",
+        details={"from": source.value, "reason": reason, "fence": fence, **(details or {})},
+        versions=(f"state_version - {bump}", "state_version"),
+    )
     row = fetch_row(
         f"""
 WITH moved AS (
@@ -209,23 +251,14 @@ WITH moved AS (
     SELECT moved.tenant_id, moved.id, moved.event_seq - %s + e.number, e.value ->> 'type',
         e.value -> 'data', clock_timestamp()
     FROM moved, jsonb_array_elements(%s) WITH ORDINALITY AS e(value, number)
-)
-SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id FROM moved""",
-        parameters,
+){more}
+SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id, {entry}
+FROM moved""",
+        [*parameters, *entry_parameters],
     )
     if row is None:
         raise LeaseLost(task_id, fence or 0)
-    version, seq, done, total, phase, parent_id = row
-    audit.append(
-        stream=f"task:{task_id}",
-        tenant_id=tenant_id,
-        actor=actor,
-        action=f"task.{target.value}",
-        target=f"task:{task_id}",
-        old_version=version - bump,
-        new_version=version,
-        details={"from": source.value, "reason": reason, "fence": fence, **(details or {})},
-    )
+    version, seq, done, total, phase, parent_id, _ = row
     progress = done / total if total else None
     for number, event in enumerate(events):
         tell(

@@ -4,6 +4,8 @@ import asyncio
 import json
 import uuid
 
+from django_eventstream.event import Event
+
 from runtime_project.local.processes import wait_until
 from runtime_project.local.redis_server import EmbeddedRedis
 from tasks_app.events import listening, publisher, transport
@@ -77,7 +79,7 @@ def test_overflow_becomes_one_resync(manager: SupervisedListenerManager) -> None
 
 
 def _last_seq(ear: Ear) -> int | None:
-    queued = next(iter(ear.listener.channel_items.values()), [])
+    queued: list[Event] = next(iter(ear.listener.channel_items.values()), [])
     last: int | None = json.loads(queued[-1].data).get("seq") if queued else None
     return last
 

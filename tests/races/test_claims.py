@@ -6,7 +6,7 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from tasks_app.engine import lease, queue, queue_sql
+from tasks_app.engine import lease
 from tasks_app.engine.lease import Lease
 from tests import factories
 from tests.races.actors import together
@@ -27,20 +27,9 @@ def claimed(results: list[Lease | None]) -> list[UUID]:
 
 def claim_under_lock() -> UUID:
     """Claim in the caller's transaction, which stays open; return the task's id."""
-    holder = lease.keeper()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            queue_sql.CLAIM,
-            {
-                **queue.limits(),
-                "preferred": None,
-                "owner": holder.owner,
-                "lock": holder.lock_key,
-                "lease_seconds": 30,
-            },
-        )
-        task_id: UUID = cursor.fetchone()[0]
-    return task_id
+    found = lease._claim_once(lease.keeper(), None, is_locked=False)
+    assert found is not None
+    return found.task.id
 
 
 def test_claimers_never_wait_for_each_other(engine: Engine, other: Engine) -> None:

@@ -172,9 +172,9 @@ BUGS = (
         "The owed message is deleted when it is sent, not at the claim, and nobody owes it again.",
         (
             Edit(
-                "tasks_app.engine.continuation:send",
-                "UPDATE tasks_app_outbox SET sent_at = clock_timestamp() ",
-                "DELETE FROM tasks_app_outbox ",
+                "tasks_app.engine.continuation:send_all",
+                "queue=QUEUE)",
+                "queue=QUEUE)\n            forget(task_id, _tenant_id)",
             ),
             Edit(
                 "tasks_app.engine.recovery:owe_due",
