@@ -1,43 +1,26 @@
-"""Taking in a task: authorise, validate, be idempotent, write, schedule. The one way to a new row."""
+"""Asking for tasks: authorise and validate; the one way to a new row goes through here."""
 
-import unicodedata
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from django.db import IntegrityError, transaction
-
-from tasks_app import conf, syncpoints
-from tasks_app.admission import idempotency
-from tasks_app.domain.budgets import check_amounts, tighten
+from tasks_app.admission import admitting, idempotency, task_settings
+from tasks_app.admission.admitting import Admitted, Asked
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
     NotAllowedError,
-    NotFoundError,
+    RuntimeFault,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.engine import intake, plans
-from tasks_app.engine.lease import database_now
-from tasks_app.models import AgentIdentity, Task, Thread
+from tasks_app.engine import plans
 from tasks_app.models.task import SOURCES
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
-from tasks_app.workflows import GoalError, Workflow, registry
-from tasks_app.workflows.planning import build_plan
+from tasks_app.workflows import Workflow, registry
 
-TITLE_MAX = 200
-DEFAULT_AGENT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """The task that a request stands for; `replayed` when an earlier request made it."""
-
-    task_id: UUID
-    replayed: bool
+__all__ = ["Admitted", "admit_task", "check_goal", "submit", "submit_many"]
 
 
 def admit_task(
@@ -77,65 +60,27 @@ def admit_task(
         InvalidInputError, ReservedKeyError, IdempotencyMismatchError, BudgetRequiredError,
         BudgetInsufficientError: nothing was stored.
     """
-    require(principal, "tasks:create")
-    if principal.user_id is None:
-        raise NotAllowedError("tasks:create", "A task needs a person who asks for it.")
-    if source not in SOURCES:
-        raise ValueError(f"unknown source {source}")
-    refuse_reserved(dict(goal))
-    key = idempotency.clean_key(idempotency_key)
-    definition = registry.get_definition(workflow)
-    settings = _checked_settings(
-        definition, title, priority, checkpoint_policy, approval_policy, budget
+    _check_may_ask(principal, source)
+    asked = _asked(
+        workflow,
+        goal,
+        title=title,
+        idempotency_key=idempotency_key,
+        priority=priority,
+        checkpoint_policy=checkpoint_policy,
+        approval_policy=approval_policy,
+        budget=budget,
+        thread_id=thread_id,
+        forked_from=forked_from,
     )
-    parsed = plans.parse_goal(definition, goal)
-    fingerprint = idempotency.fingerprint_of(
-        {
-            "workflow": workflow,
-            "goal": dict(goal),
-            "title": title,
-            "thread": None if thread_id is None else str(thread_id),
-            **{name: value for name, value in settings.items() if name != "budget"},
-            # The limits asked for, not those in force: the workflow's own may change meanwhile.
-            **({"budget": dict(budget)} if budget else {}),
-        }
+    [admitted] = admitting.admit(
+        principal,
+        [asked],
+        source=source,
+        actor=(ordered_by or principal).actor,
+        request_id=request_id,
     )
-    replayed = _find_replay(principal, key, fingerprint)
-    if replayed is not None:
-        return replayed
-    _check_goal(definition, parsed)
-    plan = build_plan(definition, parsed, settings["approval_policy"].get("before", []))
-    syncpoints.reach("admit.before_insert")
-    try:
-        with transaction.atomic():
-            task = Task(
-                id=uuid4(),
-                tenant_id=principal.tenant_id,
-                thread_id=_thread(principal, thread_id),
-                workflow=workflow,
-                workflow_version=definition.version,
-                title=(title or definition.title)[:TITLE_MAX],
-                goal=parsed.model_dump(mode="json", exclude_unset=True),
-                initiator_id=principal.user_id,
-                api_key_id=principal.api_key_id,
-                source=source,
-                idempotency_key=key,
-                idempotency_fingerprint=fingerprint,
-                forked_from_id=forked_from,
-                **settings,
-                **_agent(principal),
-                **_times(),
-            )
-            actor = (ordered_by or principal).actor
-            intake.store_task(task, plan, actor=actor, via=principal.via, request_id=request_id)
-    except IntegrityError:
-        # Another request with the same key was faster.
-        replayed = _find_replay(principal, key, fingerprint)
-        if replayed is None:
-            raise
-        return replayed
-    syncpoints.reach("admit.after_commit", task.id)
-    return Admitted(task.id, replayed=False)
+    return admitted
 
 
 def submit(
@@ -156,6 +101,52 @@ def submit(
     return admitted.task_id
 
 
+def submit_many(
+    definition: type[Workflow[Any, Any]],
+    goals: Sequence[Mapping[str, Any]],
+    *,
+    by: Principal,
+    idempotency_keys: Sequence[str | None] | None = None,
+) -> list[UUID]:
+    """Start a workflow once for each goal, all or none of them; return the tasks' ids in order.
+
+    Args:
+        idempotency_keys: one for each goal or none at all; a key that was used before, or earlier
+            in the list, stands for the task that it made.
+
+    Transaction: joins the caller's or opens its own.
+
+    Raises:
+        what `submit` raises, with the place of the goal in the list as the field `row`, and before
+            each pointer; nothing was stored.
+    """
+    _check_may_ask(by, "code")
+    keys = list(idempotency_keys or [None] * len(goals))
+    if len(keys) != len(goals):
+        raise ValueError(f"{len(goals)} goals came with {len(keys)} idempotency keys")
+    asked = []
+    for row, (goal, key) in enumerate(zip(goals, keys, strict=True)):
+        with _named_row(row):
+            asked.append(_asked(definition.workflow_name, goal, idempotency_key=key))
+    tasks = admitting.admit(by, asked, source="code", actor=by.actor, named_row=_named_row)
+    return [task.task_id for task in tasks]
+
+
+@contextmanager
+def _named_row(row: int) -> Iterator[None]:
+    """Tell in a refusal which of many rows it is about."""
+    try:
+        yield
+    except RuntimeFault as fault:
+        fault.fields["row"] = row
+        if isinstance(fault, InvalidInputError):
+            fault.errors = tuple(
+                FieldProblem(f"/{row}{problem.pointer}", problem.code, problem.detail)
+                for problem in fault.errors
+            )
+        raise
+
+
 def check_goal(workflow: str, goal: Mapping[str, Any]) -> None:
     """Check a goal as admission would, and store nothing: for forms.
 
@@ -163,130 +154,56 @@ def check_goal(workflow: str, goal: Mapping[str, Any]) -> None:
     """
     refuse_reserved(dict(goal))
     definition = registry.get_definition(workflow)
-    _check_goal(definition, plans.parse_goal(definition, goal))
+    admitting.check_goal(definition, plans.parse_goal(definition, goal))
 
 
-def _find_replay(principal: Principal, key: str | None, fingerprint: str) -> Admitted | None:
-    if key is None:
-        return None
-    found = (
-        Task.objects.for_tenant(principal.tenant_id)
-        .filter(initiator_id=principal.user_id, idempotency_key=key)
-        .values("id", "idempotency_fingerprint")
-        .first()
+def _check_may_ask(principal: Principal, source: str) -> None:
+    require(principal, "tasks:create")
+    if principal.user_id is None:
+        raise NotAllowedError("tasks:create", "A task needs a person who asks for it.")
+    if source not in SOURCES:
+        raise ValueError(f"unknown source {source}")
+
+
+def _asked(
+    workflow: str,
+    goal: Mapping[str, Any],
+    *,
+    idempotency_key: str | None,
+    title: str | None = None,
+    priority: int = 5,
+    checkpoint_policy: Mapping[str, Any] | None = None,
+    approval_policy: Mapping[str, Any] | None = None,
+    budget: Mapping[str, Any] | None = None,
+    thread_id: UUID | None = None,
+    forked_from: UUID | None = None,
+) -> Asked:
+    """Return a request that is valid in itself; the database was not asked yet."""
+    refuse_reserved(dict(goal))
+    key = idempotency.clean_key(idempotency_key)
+    definition = registry.get_definition(workflow)
+    settings = task_settings.checked(
+        definition, title, priority, checkpoint_policy, approval_policy, budget
     )
-    if found is None:
-        return None
-    idempotency.require_same(found["idempotency_fingerprint"], fingerprint)
-    return Admitted(found["id"], replayed=True)
-
-
-def _check_goal(definition: type[Workflow[Any, Any]], goal: Any) -> None:
-    try:
-        definition().check(goal)
-    except GoalError as error:
-        problem = FieldProblem("/goal" + error.pointer, error.code, error.detail)
-        raise InvalidInputError(error.detail, [problem]) from error
-
-
-def _checked_settings(
-    definition: type[Workflow[Any, Any]],
-    title: str | None,
-    priority: int,
-    checkpoint_policy: Mapping[str, Any] | None,
-    approval_policy: Mapping[str, Any] | None,
-    budget: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    problems = [
-        *_title_problems(title),
-        *_priority_problems(priority),
-        *_checkpoint_problems(checkpoint_policy or {}),
-        *_approval_problems(definition, approval_policy or {}),
-        *check_amounts(budget or {}, "/budget"),
-    ]
-    if problems:
-        raise InvalidInputError("The task's settings are not valid.", problems)
-    return {
-        "priority": priority,
-        "checkpoint_policy": dict(checkpoint_policy or {}),
-        "approval_policy": dict(approval_policy or {}),
-        "budget": tighten(definition.budget.limits(), budget or {}),
-    }
-
-
-def _title_problems(title: str | None) -> list[FieldProblem]:
-    if not any(unicodedata.category(character) == "Cc" for character in title or ""):
-        return []
-    return [FieldProblem("/title", "invalid_value", "One line without control characters.")]
-
-
-def _priority_problems(priority: object) -> list[FieldProblem]:
-    if isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 9:
-        return []
-    detail = "A whole number from 0 (first) to 9 (last)."
-    return [FieldProblem("/priority", "invalid_value", detail)]
-
-
-def _checkpoint_problems(policy: Mapping[str, Any]) -> list[FieldProblem]:
-    limits = {"every_steps": (1, 1000), "max_seconds": (0.1, 3600)}
-    problems = []
-    for name, value in policy.items():
-        pointer = f"/checkpointPolicy/{name}"
-        if name not in limits:
-            problems.append(FieldProblem(pointer, "unknown_field", "Not a field of this policy."))
-            continue
-        low, high = limits[name]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not low <= value <= high:
-            problems.append(FieldProblem(pointer, "invalid_value", f"From {low} to {high}."))
-    return problems
-
-
-def _approval_problems(
-    definition: type[Workflow[Any, Any]], policy: Mapping[str, Any]
-) -> list[FieldProblem]:
-    problems = [
-        FieldProblem(f"/approvalPolicy/{name}", "unknown_field", "Not a field of this policy.")
-        for name in policy
-        if name != "before"
-    ]
-    effects = registry.effect_names(definition)
-    before = policy.get("before", [])
-    if not isinstance(before, list):
-        problems.append(FieldProblem("/approvalPolicy/before", "invalid_type", "A list of names."))
-        return problems
-    problems.extend(
-        FieldProblem(
-            f"/approvalPolicy/before/{number}",
-            "unknown_act",
-            f"This workflow has no act of that name; it has: {', '.join(sorted(effects)) or 'none'}.",
-        )
-        for number, name in enumerate(before)
-        if name not in effects
+    parsed = plans.parse_goal(definition, goal)
+    fingerprint = idempotency.fingerprint_of(
+        {
+            "workflow": workflow,
+            "goal": dict(goal),
+            "title": title,
+            "thread": None if thread_id is None else str(thread_id),
+            **{name: value for name, value in settings.items() if name != "budget"},
+            # The limits asked for, not those in force: the workflow's own may change meanwhile.
+            **({"budget": dict(budget)} if budget else {}),
+        }
     )
-    return problems
-
-
-def _agent(principal: Principal) -> dict[str, Any]:
-    agents = AgentIdentity.objects.for_tenant(principal.tenant_id)
-    agent = agents.filter(name=DEFAULT_AGENT).first()
-    if agent is None:
-        agent, _ = agents.get_or_create(name=DEFAULT_AGENT, tenant_id=principal.tenant_id)
-    if agent.status != "active":
-        raise NotAllowedError("tasks:create", "The tenant's agent identity is disabled.")
-    return {"agent_id": agent.id, "agent_version": agent.version}
-
-
-def _thread(principal: Principal, thread_id: UUID | None) -> UUID | None:
-    if thread_id is None:
-        return None
-    found = Thread.objects.visible_to(principal).filter(pk=thread_id).first()
-    if found is None:
-        raise NotFoundError("Not found.")
-    return thread_id
-
-
-def _times() -> dict[str, Any]:
-    now = database_now()
-    wall = timedelta(seconds=conf.runtime().max_wall_seconds)
-    return {"next_wake_at": now, "deadline_at": now + wall}
+    return Asked(
+        definition=definition,
+        goal=parsed,
+        title=title or definition.title,
+        key=key,
+        fingerprint=fingerprint,
+        settings=settings,
+        thread_id=thread_id,
+        forked_from=forked_from,
+    )

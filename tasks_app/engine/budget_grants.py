@@ -38,27 +38,29 @@ RETURNING b.id
 """
 
 
-def open_task(task: Task) -> None:
-    """Give a new task its limits, out of what stands above it: its parent's, or its tenant's.
+def take_from_above(
+    tenant_id: UUID,
+    limits: Mapping[UUID, Mapping[str, int]],
+    *,
+    agent_id: UUID | str,
+    parent_id: UUID | str | None,
+) -> None:
+    """Take the limits of new tasks out of what stands above: their parent's, or their tenant's.
 
     Steps and time of a child are its own: only what is reserved before calls is taken from a parent.
 
-    Transaction: the caller's, which stores the task. Locks: the rows above, in order of id.
+    Args:
+        limits: of each task by kind.
+
+    Transaction: the caller's, which stores the tasks. Locks: the rows above, in order of id.
 
     Raises:
-        BudgetRequiredError: a limit stands above the task, and it has none of that kind itself.
-        BudgetInsufficientError: less is left above than the task asks for (S74).
+        BudgetRequiredError: a limit stands above a task, and it has none of that kind itself.
+        BudgetInsufficientError: less is left above than the tasks ask for together (S74).
     """
-    limits: dict[str, int] = task.budget
-    for row in _rows_above(task):
-        amount = limits.get(row.kind)
-        if amount is None:
-            raise BudgetRequiredError(row.kind)
-        _take(task, row, amount)
-    Budget.objects.for_tenant(task.tenant_id).bulk_create(
-        Budget(tenant_id=task.tenant_id, task_id=task.id, kind=kind, limit_amount=limit)
-        for kind, limit in sorted(limits.items())
-    )
+    for row in _rows_above(tenant_id, agent_id, parent_id):
+        amounts = {task_id: kinds.get(row.kind) for task_id, kinds in limits.items()}
+        _take(row, amounts)
 
 
 def child_limits(
@@ -80,35 +82,42 @@ def child_limits(
     return tighten(own, {**task.budget, **left})
 
 
-def _rows_above(task: Task) -> list[Budget]:
-    rows = Budget.objects.for_tenant(task.tenant_id).filter(limit_amount__isnull=False)
-    if task.parent_id is not None:
-        return list(rows.filter(task_id=task.parent_id).exclude(kind__in=COUNTED).order_by("id"))
-    levels = rows.filter(task_id=None, agent_id=None) | rows.filter(
-        task_id=None, agent_id=task.agent_id
-    )
+def _rows_above(
+    tenant_id: UUID, agent_id: UUID | str, parent_id: UUID | str | None
+) -> list[Budget]:
+    rows = Budget.objects.for_tenant(tenant_id).filter(limit_amount__isnull=False)
+    if parent_id is not None:
+        return list(rows.filter(task_id=parent_id).exclude(kind__in=COUNTED).order_by("id"))
+    levels = rows.filter(task_id=None, agent_id=None) | rows.filter(task_id=None, agent_id=agent_id)
     return list(levels.order_by("id"))
 
 
-def _take(task: Task, row: Budget, amount: int) -> None:
+def _take(row: Budget, amounts: Mapping[UUID, int | None]) -> None:
+    """Take what each task asks for out of one row, all of it or nothing."""
+    asked = {task_id: amount for task_id, amount in amounts.items() if amount is not None}
+    if len(asked) < len(amounts):
+        raise BudgetRequiredError(row.kind)
     with connection.cursor() as cursor:
         cursor.execute(
             _TAKE,
             {
                 "id": row.id,
-                "tenant_id": task.tenant_id,
+                "tenant_id": row.tenant_id,
                 "period": row.period,
-                "amount": amount,
+                "amount": sum(asked.values()),
             },
         )
         if cursor.fetchone() is None:
             raise BudgetInsufficientError(row.kind)
-    Reservation.objects.create(
-        tenant_id=task.tenant_id,
-        task_id=task.id,
-        source=f"{_GRANT}{row.id}",
-        kind=row.kind,
-        amount=amount,
+    Reservation.objects.for_tenant(row.tenant_id).bulk_create(
+        Reservation(
+            tenant_id=row.tenant_id,
+            task_id=task_id,
+            source=f"{_GRANT}{row.id}",
+            kind=row.kind,
+            amount=amount,
+        )
+        for task_id, amount in asked.items()
     )
 
 

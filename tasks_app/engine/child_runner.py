@@ -14,7 +14,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.engine import budget_grants, children, intake, plans, step_runner, transitions
-from tasks_app.engine.lease import database_now
+from tasks_app.engine.intake import NewTask
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.models import Step, Task
 from tasks_app.workflows import GoalError, Retry, Workflow, registry
@@ -82,10 +82,10 @@ def _start(session: SliceSession, step: Step) -> None:
     task, child_id, waits = session.task, uuid4(), step.options["wait"]
     definition, goal = _checked_goal(session, step)
     plan = build_plan(definition, goal, _approved_before(session, definition))
-    child = _row(session, step, child_id, definition, goal)
+    child = _row(session, step, child_id, definition, goal, plan)
     syncpoints.reach("child.before_start", task.id, task.fence)
     with session.owned(undisturbed=True):
-        _store(child, plan)
+        _store(task.tenant_id, child)
         # Held only now: a command that comes first must not store a step without its child.
         if waits:
             session.hold_result(step, "waiting", finished=False)
@@ -99,9 +99,9 @@ def _start(session: SliceSession, step: Step) -> None:
         raise SliceDone("child")
 
 
-def _store(child: Task, plan: Plan) -> None:
+def _store(tenant_id: UUID, child: NewTask) -> None:
     try:
-        intake.store_task(child, plan, actor=transitions.ENGINE)
+        intake.store_tasks(tenant_id, [child], actor=transitions.ENGINE)
     except (BudgetRequiredError, BudgetInsufficientError) as error:
         raise ChildError(error.code, error.message, **error.fields) from error
 
@@ -173,30 +173,33 @@ def _row(
     child_id: UUID,
     definition: type[Workflow[Any, Any]],
     goal: BaseModel,
-) -> Task:
+    plan: Plan,
+) -> NewTask:
     """Return the child's row; whose it is and what it may do comes from the parent."""
     parent = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
     before = _approved_before(session, definition)
     share = step.options.get("budget_share")
-    return Task(
+    deadline = parent.deadline_at
+    return NewTask(
         id=child_id,
-        tenant_id=parent.tenant_id,
-        parent_id=parent.id,
-        parent_step_id=step.id,
-        workflow=definition.workflow_name,
-        workflow_version=definition.version,
-        title=definition.title[:200],
-        goal=goal.model_dump(mode="json", exclude_unset=True),
-        priority=parent.priority,
-        initiator_id=parent.initiator_id,
-        agent_id=parent.agent_id,
-        agent_version=parent.agent_version,
-        api_key_id=parent.api_key_id,
-        policy_version=parent.policy_version,
-        tool_grants=parent.tool_grants,
-        source="child",
-        approval_policy={"before": before} if before else {},
+        columns={
+            "parent_id": str(parent.id),
+            "parent_step_id": step.id,
+            "workflow": definition.workflow_name,
+            "workflow_version": definition.version,
+            "title": definition.title[:200],
+            "goal": goal.model_dump(mode="json", exclude_unset=True),
+            "priority": parent.priority,
+            "initiator_id": parent.initiator_id,
+            "agent_id": str(parent.agent_id),
+            "agent_version": parent.agent_version,
+            "api_key_id": None if parent.api_key_id is None else str(parent.api_key_id),
+            "policy_version": parent.policy_version,
+            "tool_grants": [str(grant) for grant in parent.tool_grants],
+            "source": "child",
+            "approval_policy": {"before": before} if before else {},
+            "deadline_at": None if deadline is None else deadline.isoformat(),
+        },
         budget=budget_grants.child_limits(session, definition.budget.limits(), share),
-        deadline_at=parent.deadline_at,
-        next_wake_at=database_now(),
+        plan=plan,
     )

@@ -91,11 +91,6 @@ def parse_goal(definition: type[Workflow[Any, Any]], goal: Mapping[str, Any]) ->
         raise InvalidInputError("The goal does not fit the workflow.", problems) from error
 
 
-def store_plan(tenant_id: UUID, task_id: UUID, plan: Plan, plan_version: int = 1) -> None:
-    """Write a task's first plan. Transaction: the caller's."""
-    _insert(tenant_id, task_id, plan.steps, plan_version)
-
-
 def read_window(tenant_id: UUID, task_id: UUID, position: int) -> list[Step]:
     """Return the next steps of the current plan from a position on, at most a window of them."""
     parameters = {"tenant_id": tenant_id, "task_id": task_id, "position": position}

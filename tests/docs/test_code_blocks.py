@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from pytest_django import Settings
 
 from tasks_app.admission.approvals import decide_approval
@@ -116,6 +117,26 @@ def test_how_to_workflow_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     )
     assert engine.drive(task_id).status == "completed"
     assert sent == ["2 open invoices, 1200 cents.\n"]
+
+
+def test_how_to_start_tasks_runs(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page shows starts each month once, with the caller's rows or not at all."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    closed: list[str] = []
+    names: dict[str, Any] = {
+        "__name__": "how_to_start",
+        "books": SimpleNamespace(close=closed.append),
+    }
+    for page in ("write-a-workflow", "start-tasks-from-code"):
+        block = python_blocks(f"docs/how-to/{page}.md")[0]
+        exec(compile(block, page, "exec"), names)  # noqa: S102 - our own document
+    user = User.objects.get(pk=engine.submitter.user_id or 0)
+    first = names["close_month"](user, engine.tenant.id, "2026-11")
+    months = ["2026-10", "2026-11", "2026-10"]
+    ids = names["close_months"](user, engine.tenant.id, months)
+    assert closed == ["2026-11"]
+    assert ids[1] == first
+    assert len(set(ids)) == 2
 
 
 def test_how_to_effects_run(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
