@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tasks_app.engine import lease, session
+from tasks_app.workflows import registry
+from tests.support import functions
 from tests.support.engine import Engine
 
 
@@ -18,3 +20,10 @@ def _look_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def engine(transactional_db: None) -> Iterator[Engine]:
     yield Engine()
     lease.stop_keeper()
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what the test registers, and what ran before it."""
+    monkeypatch.setattr(registry, "_known", dict(registry._known))
+    functions.RUNS.clear()
