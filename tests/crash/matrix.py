@@ -1,4 +1,4 @@
-"""The matrix of exact kill points: every pass of every sync point, kind of effect and fault (E90).
+"""Does to each case of `cases` what is to be done, and judges what it left behind.
 
 One case is one task that is held at one pass, hurt there, and must come out right. Many cases are
 under way at once on one fleet: a case is a generator that yields what it waits for.
@@ -10,7 +10,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -21,6 +20,7 @@ from runtime_project.local.processes import wait_until
 from tasks_app.engine.continuation import JOB_NAME
 from tasks_app.models import Slice, Task
 from tests.crash.bed import REST, Bed
+from tests.crash.cases import CALLED, UNCLAIMED, Case
 from tests.crash.watching import Published, SliceEnds
 from tests.support import evidence, oracles, outside_oracles
 from tests.support.evidence import Progress
@@ -30,80 +30,9 @@ from tests.support.syncdir import Hit
 PATIENCE_SECONDS = 60.0
 RUN_SECONDS = 850.0
 ASKING_SECONDS = 0.05
-KINDS = ("keyed", "queryable", "opaque")
-FAULTS = ("killed", "zombie", "doubled")
-
-# How often an undisturbed task of `script` passes each point; a test compares.
-PASSES = {
-    "claim.before": 1,
-    "claim.after": 1,
-    "step.before": 5,
-    "step.before_commit": 5,
-    "step.after_commit": 2,
-    "effect.before": 2,
-    "effect.after_begin": 2,
-    "effect.after_call": 2,
-    "effect.after": 2,
-    "finish.before_receipt": 1,
-    "finish.before_terminal": 1,
-    "finish.after_terminal": 1,
-}
-# From the ledger's begin to the commit of the result: what happened in between nobody can say.
-IN_DOUBT = {
-    *(("effect.after_begin", n) for n in (1, 2)),
-    *(("effect.after_call", n) for n in (1, 2)),
-    *(("step.before", n) for n in (2, 4)),
-    *(("step.before_commit", n) for n in (2, 4)),
-}
-# Here the task is nobody's any more, so nobody recovers it.
-UNCLAIMED = {"claim.before", "finish.after_terminal"}
-# Here the act was done; a kind that remembers or can be asked is not called again.
-CALLED = {
-    *(("effect.after_call", n) for n in (1, 2)),
-    *(("step.before_commit", n) for n in (2, 4)),
-}
 
 Waiting = tuple[Callable[[], bool], str]
 Flow = Generator[Waiting, None, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One cell of the matrix."""
-
-    point: str
-    number: int
-    kind: str
-    fault: str
-
-    @property
-    def name(self) -> str:
-        """Return the name under which a failure is reported."""
-        return f"{self.point}-{self.number}-{self.kind}-{self.fault}"
-
-    @property
-    def stop(self) -> tuple[str, int]:
-        """Return where the process is held."""
-        return self.point, self.number
-
-    @property
-    def processes(self) -> int:
-        """Return how many processes the case needs at one time."""
-        return 2 if self.fault == "doubled" else 1
-
-    @property
-    def ends_in_doubt(self) -> bool:
-        """Tell whether only a person can say what happened."""
-        return self.kind == "opaque" and self.fault != "doubled" and self.stop in IN_DOUBT
-
-
-CASES = [
-    Case(point, number, kind, fault)
-    for fault in FAULTS
-    for kind in KINDS
-    for point, passes in PASSES.items()
-    for number in range(1, passes + 1)
-]
 
 
 class Bench:

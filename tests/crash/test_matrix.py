@@ -9,7 +9,8 @@ from django.test import override_settings
 from tasks_app import syncpoints
 from tests.crash import matrix
 from tests.crash.bed import Bed
-from tests.crash.matrix import CASES, KINDS, PASSES, Bench, Case, Trial
+from tests.crash.cases import CASES, KINDS, PASSES, Case
+from tests.crash.matrix import Bench, Trial
 from tests.crash.watching import Published
 from tests.support.outside import Outside
 from tests.support.workers import Fleet
