@@ -39,6 +39,9 @@ class RuntimeSettings:
     key_environment: str
     step_secrets: tuple[str, ...]
     max_child_depth: int
+    default_assistant: str
+    models: tuple[str, ...]
+    disconnect_grace_seconds: float
 
 
 # The newest settings as they were read: asked for at every step, changed only by tests.

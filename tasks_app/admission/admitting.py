@@ -6,7 +6,7 @@ What is asked was found valid in itself, and who asks may ask (`tasks`).
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -20,12 +20,13 @@ from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
     NotAllowedError,
-    NotFoundError,
 )
 from tasks_app.domain.principal import Principal
-from tasks_app.engine import intake
+from tasks_app.domain.runs import Slot
+from tasks_app.engine import intake, thread_entry, threads
 from tasks_app.engine.intake import NewTask
-from tasks_app.models import AgentIdentity, Thread
+from tasks_app.engine.thread_entry import Entry
+from tasks_app.models import AgentIdentity, Task
 from tasks_app.workflows import GoalError, Workflow
 from tasks_app.workflows.planning import build_plan
 
@@ -67,7 +68,7 @@ class Asked:
     key: str | None
     fingerprint: str
     settings: Mapping[str, Any]
-    thread_id: UUID | None
+    entry: Entry | None
     forked_from: UUID | None
 
 
@@ -155,11 +156,11 @@ def _store(
         return
     # Requests that name the same keys in another order must not wait for each other.
     ordered = sorted(tasks, key=lambda task: task.columns["idempotency_key"] or "")
-    alone = len(tasks) == 1 and not facts.has_limits
+    alone = len(tasks) == 1 and not facts.has_limits and tasks[0].entry is None
     with nullcontext() if alone else transaction.atomic():
         stored = intake.store_tasks(
             principal.tenant_id,
-            ordered,
+            [_entered(principal, task, actor) for task in ordered],
             actor=actor,
             via=principal.via,
             request_id=request_id,
@@ -168,6 +169,24 @@ def _store(
         )
         if len(stored) < len(tasks):
             raise _Overtaken
+
+
+def _entered(principal: Principal, task: NewTask, actor: str) -> NewTask:
+    """Return a task with its place in its thread, if it wants one."""
+    if task.entry is None:
+        return task
+    assert principal.user_id is not None  # noqa: S101 - only people ask for tasks
+    threads.lock(principal.tenant_id, task.entry.thread_id)
+    key = task.columns["idempotency_key"]
+    known = Task.objects.for_tenant(principal.tenant_id).filter(initiator_id=principal.user_id)
+    if key is not None and known.filter(idempotency_key=key).exists():
+        # Made while this one waited for the thread: it is a replay, however busy the thread is.
+        raise _Overtaken
+    run = thread_entry.enter(
+        principal.tenant_id, task.id, task.entry, by=principal.user_id, actor=actor
+    )
+    place = {"thread_id": str(run.thread_id), "awaits_slot": run.slot == Slot.WAITING}
+    return replace(task, columns={**task.columns, **place}, run=run)
 
 
 def _read_facts(principal: Principal, asked: Sequence[Asked]) -> _Facts:
@@ -206,11 +225,9 @@ def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> N
     plan = build_plan(definition, one.goal, settings["approval_policy"].get("before", []))
     if facts.agent_status != "active":
         raise NotAllowedError("tasks:create", "The tenant's agent identity is disabled.")
-    _check_thread(principal, one.thread_id)
     return NewTask(
         id=uuid4(),
         columns={
-            "thread_id": _text(one.thread_id),
             "workflow": definition.workflow_name,
             "workflow_version": definition.version,
             "title": one.title[:TITLE_MAX],
@@ -229,14 +246,8 @@ def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> N
         },
         budget=settings["budget"],
         plan=plan,
+        entry=one.entry,
     )
-
-
-def _check_thread(principal: Principal, thread_id: UUID | None) -> None:
-    if thread_id is None:
-        return
-    if not Thread.objects.visible_to(principal).filter(pk=thread_id).exists():
-        raise NotFoundError("Not found.")
 
 
 def _text(value: UUID | None) -> str | None:

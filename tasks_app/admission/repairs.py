@@ -29,9 +29,11 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.repairs import BULK_MAX, RepairVerb, check_payload
+from tasks_app.domain.runs import Strategy
 from tasks_app.domain.steering import REASON_MAX, merge_patch
 from tasks_app.engine import repairs
-from tasks_app.models import Repair, Task
+from tasks_app.engine.thread_entry import Entry
+from tasks_app.models import Repair, Run, Task
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
 from tasks_app.queries.holds import cause_of, needs_of
@@ -258,7 +260,7 @@ def _fork(
             checkpoint_policy=task.checkpoint_policy,
             approval_policy=task.approval_policy,
             budget=task.budget,
-            thread_id=task.thread_id,
+            entry=_place_of_fork(task),
             request_id=request_id,
             forked_from=task.id,
             ordered_by=principal,
@@ -268,3 +270,11 @@ def _fork(
             "initiator_revoked", "Who asked for this task may not start tasks any more."
         ) from error
     return admitted.task_id
+
+
+def _place_of_fork(task: Task) -> Entry | None:
+    """Return the place behind the held task in its thread."""
+    if task.thread_id is None:
+        return None
+    run = Run.objects.for_tenant(task.tenant_id).get(pk=task.id)
+    return Entry(task.thread_id, Strategy.ENQUEUE, run.request, run.metadata, run.server_context)

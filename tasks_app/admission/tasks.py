@@ -11,10 +11,13 @@ from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
     NotAllowedError,
+    NotFoundError,
     RuntimeFault,
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.engine import plans
+from tasks_app.engine.thread_entry import Entry
+from tasks_app.models import Thread
 from tasks_app.models.task import SOURCES
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
@@ -36,6 +39,8 @@ def admit_task(
     approval_policy: Mapping[str, Any] | None = None,
     budget: Mapping[str, Any] | None = None,
     thread_id: UUID | None = None,
+    entry: Entry | None = None,
+    fingerprint: str = "",
     request_id: str | None = None,
     forked_from: UUID | None = None,
     ordered_by: Principal | None = None,
@@ -49,6 +54,8 @@ def admit_task(
         priority: 0 (first) to 9 (last).
         checkpoint_policy: `every_steps` (1-1000) and `max_seconds` (0.1-3600), each optional.
         approval_policy: `before`: names of the workflow's effects to be approved as well.
+        thread_id: a thread that must be free; `entry` says more of how a run enters one.
+        fingerprint: what makes two requests of one key the same, where a door decides it.
         forked_from: the held task that this one replaces.
         ordered_by: the operator who starts it for the principal; the audit names that person.
         budget: limits by kind (`domain.budgets.BudgetKind`); the workflow's own limits stay.
@@ -58,7 +65,7 @@ def admit_task(
     Raises:
         NotAllowedError, TenantSuspendedError, NotFoundError (thread), UnknownWorkflowError,
         InvalidInputError, ReservedKeyError, IdempotencyMismatchError, BudgetRequiredError,
-        BudgetInsufficientError: nothing was stored.
+        BudgetInsufficientError, ThreadBusyError, QueueFullError: nothing was stored.
     """
     _check_may_ask(principal, source)
     asked = _asked(
@@ -70,7 +77,8 @@ def admit_task(
         checkpoint_policy=checkpoint_policy,
         approval_policy=approval_policy,
         budget=budget,
-        thread_id=thread_id,
+        entry=entry or _entry(principal, thread_id),
+        fingerprint=fingerprint,
         forked_from=forked_from,
     )
     [admitted] = admitting.admit(
@@ -165,6 +173,15 @@ def _check_may_ask(principal: Principal, source: str) -> None:
         raise ValueError(f"unknown source {source}")
 
 
+def _entry(principal: Principal, thread_id: UUID | None) -> Entry | None:
+    if thread_id is None:
+        return None
+    threads = Thread.objects.visible_to(principal).filter(pk=thread_id, deleted_at=None)
+    if not threads.exists():
+        raise NotFoundError("Not found.")
+    return Entry(thread_id)
+
+
 def _asked(
     workflow: str,
     goal: Mapping[str, Any],
@@ -175,7 +192,8 @@ def _asked(
     checkpoint_policy: Mapping[str, Any] | None = None,
     approval_policy: Mapping[str, Any] | None = None,
     budget: Mapping[str, Any] | None = None,
-    thread_id: UUID | None = None,
+    entry: Entry | None = None,
+    fingerprint: str = "",
     forked_from: UUID | None = None,
 ) -> Asked:
     """Return a request that is valid in itself; the database was not asked yet."""
@@ -186,12 +204,12 @@ def _asked(
         definition, title, priority, checkpoint_policy, approval_policy, budget
     )
     parsed = plans.parse_goal(definition, goal)
-    fingerprint = idempotency.fingerprint_of(
+    fingerprint = fingerprint or idempotency.fingerprint_of(
         {
             "workflow": workflow,
             "goal": dict(goal),
             "title": title,
-            "thread": None if thread_id is None else str(thread_id),
+            "thread": None if entry is None else str(entry.thread_id),
             **{name: value for name, value in settings.items() if name != "budget"},
             # The limits asked for, not those in force: the workflow's own may change meanwhile.
             **({"budget": dict(budget)} if budget else {}),
@@ -204,6 +222,6 @@ def _asked(
         key=key,
         fingerprint=fingerprint,
         settings=settings,
-        thread_id=thread_id,
+        entry=entry,
         forked_from=forked_from,
     )

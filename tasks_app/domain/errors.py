@@ -103,6 +103,86 @@ class NotFoundError(RuntimeFault):
     code = "not_found"
 
 
+class InvalidMessageError(RuntimeFault):
+    """A message of a run's input is malformed; `index` tells which."""
+
+    code = "invalid_message"
+
+
+class UnknownModelError(RuntimeFault):
+    """The installation offers no model of this name."""
+
+    code = "unknown_model"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Model '{name}' is not offered here.", model=name)
+
+
+class ThreadExistsError(RuntimeFault):
+    """The name of the thread is taken, by one that was deleted perhaps."""
+
+    code = "thread_exists"
+
+    def __init__(self) -> None:
+        super().__init__("A thread of this name exists or existed.")
+
+
+class RunActiveError(RuntimeFault):
+    """The act is for runs that have ended, and this one has not."""
+
+    code = "run_active"
+
+    def __init__(self) -> None:
+        super().__init__("A run is active: cancel it or wait for its end.")
+
+
+class RunFinishedError(RuntimeFault):
+    """The run has ended, not by a cancel."""
+
+    code = "run_finished"
+
+    def __init__(self, status: str) -> None:
+        super().__init__("The run has ended.", status=status)
+
+
+class NoPendingInterruptError(RuntimeFault):
+    """A resume came for a thread in which no run waits for an answer."""
+
+    code = "no_pending_interrupt"
+
+    def __init__(self) -> None:
+        super().__init__("No run of this thread waits for an answer.")
+
+
+class NothingToContinueError(RuntimeFault):
+    """A run without input came for a thread that has nothing left to do."""
+
+    code = "nothing_to_continue"
+
+    def __init__(self) -> None:
+        super().__init__("There is nothing to continue in this thread: send an input.")
+
+
+class ThreadBusyError(RuntimeFault):
+    """Another task of the thread is at work or waits, and the new one does not want to wait."""
+
+    code = "thread_busy"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__("The thread is busy with another run.")
+
+
+class QueueFullError(RuntimeFault):
+    """So many tasks wait in the thread that no further one is let in."""
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} runs wait in this thread already.", limit=limit)
+
+
 class UnauthenticatedError(RuntimeFault):
     """No valid credential; one message for every cause (S5)."""
 

@@ -9,7 +9,7 @@ from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError, EngineSignal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import budget_grants, children, compensation, transitions
+from tasks_app.engine import budget_grants, children, compensation, threads, transitions
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.models import Approval, Artifact, SteeringCommand, Step, Task
 from tasks_app.tools import artifact_store
@@ -66,7 +66,7 @@ def complete_task(session: SliceSession, result: Any) -> None:
             result=result,
             ended=session.ending("completed"),
         )
-        children.on_end(task.tenant_id, task.id, TaskStatus.COMPLETED, moved.parent_id)
+        _tell_others(moved, task.tenant_id, task.id, TaskStatus.COMPLETED)
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
 
 
@@ -181,8 +181,17 @@ def close(
         stop_reason=stop_reason,
         reason=reason,
     )
-    children.on_end(tenant_id, task_id, target, moved.parent_id)
+    _tell_others(moved, tenant_id, task_id, target)
     return moved
+
+
+def _tell_others(
+    moved: transitions.Moved, tenant_id: UUID, task_id: UUID, target: TaskStatus
+) -> None:
+    """Let parent and children, and whoever waits in the thread, know of a task's end."""
+    children.on_end(tenant_id, task_id, target, moved.parent_id)
+    if moved.thread_id is not None:
+        threads.on_end(tenant_id, task_id, target)
 
 
 def put_receipt(

@@ -18,8 +18,9 @@ from ledger_app.domain.canonical import digest_of
 from ledger_app.services import audit
 from ledger_app.services.statements import fetch_rows
 from tasks_app import conf
-from tasks_app.engine import budget_grants, continuation
-from tasks_app.models import Step, Task
+from tasks_app.engine import budget_grants, continuation, thread_entry
+from tasks_app.engine.thread_entry import Entry
+from tasks_app.models import Run, Step, Task
 from tasks_app.workflows.planning import Plan
 
 # How many tasks one statement takes; more are stored by several in one transaction.
@@ -36,12 +37,15 @@ class NewTask:
     Attributes:
         columns: of its row, in their JSON form; the others have the model's defaults.
         budget: its limits by kind.
+        entry: how it wants to enter a thread; run: the place that it got there.
     """
 
     id: UUID
     columns: Mapping[str, Any]
     budget: Mapping[str, int]
     plan: Plan
+    entry: Entry | None = None
+    run: Run | None = None
 
 
 def store_tasks(
@@ -54,7 +58,7 @@ def store_tasks(
     wall_seconds: float | None = None,
     takes_budget: bool = True,
 ) -> set[UUID]:
-    """Store new tasks, due now, with their plans, and owe their first slices; return which.
+    """Store new tasks with their plans, and owe the first slices of those that are due; return which.
 
     A task whose idempotency key is taken is left out.
 
@@ -85,9 +89,16 @@ def store_tasks(
             agent_id=tasks[0].columns["agent_id"],
             parent_id=tasks[0].columns.get("parent_id"),
         )
-    owed = [(task.id, tenant_id, "admitted") for task in tasks if task.id in stored]
+    owed = [(task.id, tenant_id, "admitted") for task in tasks if _is_owed(task, stored)]
+    for task in tasks:
+        if task.run is not None and task.id in stored:
+            thread_entry.begin(task.run)
     transaction.on_commit(lambda: continuation.send_all(owed), robust=True)
     return stored
+
+
+def _is_owed(task: NewTask, stored: set[UUID]) -> bool:
+    return task.id in stored and not task.columns.get("awaits_slot")
 
 
 def _rows(tenant_id: UUID, tasks: Sequence[NewTask]) -> dict[str, str]:
@@ -198,14 +209,14 @@ def _statement() -> str:
 _STORE = """
 WITH task AS (
     INSERT INTO tasks_app_task ({task_columns}, next_wake_at, deadline_at)
-    SELECT {given_task}, clock_timestamp(), coalesce(
+    SELECT {given_task}, CASE WHEN NOT g.awaits_slot THEN clock_timestamp() END, coalesce(
         g.deadline_at, clock_timestamp() + make_interval(secs => %(wall_seconds)s))
     FROM jsonb_populate_recordset(
         jsonb_populate_record(NULL::tasks_app_task, %(task_defaults)s::jsonb),
         %(tasks)s::jsonb) g
     ON CONFLICT (tenant_id, initiator_id, idempotency_key)
         WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, tenant_id, budget
+    RETURNING id, tenant_id, budget, awaits_slot
 ), steps AS (
     INSERT INTO tasks_app_step ({step_columns})
     SELECT {given_step}
@@ -223,7 +234,7 @@ WITH task AS (
         (tenant_id, task_id, kind, reason, created_at, tries, next_try_at)
     SELECT tenant_id, id, 'wake', 'admitted', clock_timestamp(), 0,
         clock_timestamp() + make_interval(secs => %(retry_seconds)s)
-    FROM task WHERE %(owes)s
+    FROM task WHERE %(owes)s AND NOT awaits_slot
 )
 SELECT task.id, {audit}
 FROM task JOIN unnest(%(ids)s::uuid[], %(envelopes)s::text[], %(details)s::text[],

@@ -27,6 +27,7 @@ from tasks_app.engine import (
     queue,
     queue_sql,
     sql,
+    threads,
     transitions,
 )
 from tasks_app.models import Approval, Slice, Task
@@ -47,11 +48,12 @@ class SweepCounts:
     sent: int = 0
     parents: int = 0
     orphans: int = 0
+    begun: int = 0
 
     @property
     def total(self) -> int:
         """Return the number of rows that the pass moved."""
-        told = self.parents + self.orphans
+        told = self.parents + self.orphans + self.begun
         return self.recovered + self.woken + self.expired + self.overdue + self.sent + told
 
 
@@ -68,6 +70,7 @@ def sweep(*, include_leases: bool = True) -> SweepCounts:
         expired=expire_questions(),
         parents=children.wake_forgotten(),
         orphans=children.cancel_orphans(),
+        begun=threads.pass_due(),
         overdue=fail_overdue(),
         sent=continuation.send_due(BATCH) if sends else 0,
     )

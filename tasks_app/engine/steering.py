@@ -21,7 +21,7 @@ from tasks_app.engine import continuation, delivery, plans, replanning, transiti
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.events.catalogue import EventType
-from tasks_app.models import Approval, SteeringCommand, Step, Task
+from tasks_app.models import Approval, Run, SteeringCommand, Step, Task
 from tasks_app.workflows import registry
 
 # The door of commands that the engine gives itself, on behalf of whoever started the task.
@@ -174,11 +174,21 @@ def _cancel(task: Task, command: SteeringCommand) -> None:
         task,
         TaskStatus.CANCELLED,
         actor=actor_of(command),
-        stop_reason="parent_ended" if command.source == SYSTEM_SOURCE else "user_cancelled",
+        stop_reason=_why_cancelled(task, command),
         reason=command.reason,
     )
     commands = SteeringCommand.objects.for_tenant(task.tenant_id)
     commands.filter(pk=command.pk).update(new_version=task.state_version)
+
+
+def _why_cancelled(task: Task, command: SteeringCommand) -> str:
+    """Return what the run door noted; otherwise who cancelled."""
+    if task.thread_id is not None:
+        runs = Run.objects.for_tenant(task.tenant_id).filter(pk=task.id)
+        noted: str = runs.values_list("cancel_reason", flat=True).get()
+        if noted:
+            return noted
+    return "parent_ended" if command.source == SYSTEM_SOURCE else "user_cancelled"
 
 
 def _adjust_goal(task: Task, command: SteeringCommand) -> None:
@@ -200,8 +210,9 @@ def _adjust_goal(task: Task, command: SteeringCommand) -> None:
         continuation.owe(task.id, task.tenant_id, "adjust_goal")
     elif TaskStatus(task.status) is TaskStatus.QUEUED:
         # It may wait for a child or a time that the new plan does not want.
-        Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(next_wake_at=Now())
-        continuation.owe(task.id, task.tenant_id, "adjust_goal")
+        rows = Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk, awaits_slot=False)
+        if rows.update(next_wake_at=Now()):
+            continuation.owe(task.id, task.tenant_id, "adjust_goal")
 
 
 def _provide_input(task: Task, command: SteeringCommand) -> None:

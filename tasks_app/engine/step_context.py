@@ -4,7 +4,7 @@ import json
 import random
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from ledger_app.domain.redaction import redact
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import lease as leases
-from tasks_app.engine import secret_values
+from tasks_app.engine import secret_values, thread_values
 from tasks_app.engine.session import SliceSession
 from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
@@ -72,6 +72,7 @@ class RunningStep:
         self._effect_key = effect_key(step)
         self._external_id = str(step.options.get("external_id", ""))
         self._told_at = 0.0
+        self._messages = 0
         self._atomic = atomic
         self._waiting: list[tuple[dict[str, Any], ArtifactRef]] = []
 
@@ -121,6 +122,35 @@ class RunningStep:
             plain = {name: secret_values.scrub(str(fact))[:200] for name, fact in facts.items()}
             data["facts"] = redact(plain)
         self._session.hold_event(EventType.LOG, data)
+
+    @property
+    def thread_values(self) -> Mapping[str, Any]:
+        return thread_values.seen_by(self._task.tenant_id, self._task.id)
+
+    def message(
+        self,
+        content: Any,
+        *,
+        type: str = "ai",  # noqa: A002 - the message's field has this name everywhere
+        name: str = "",
+        tool_calls: Sequence[Mapping[str, Any]] = (),
+        tool_call_id: str = "",
+    ) -> str:
+        self._messages += 1
+        given = {
+            "id": str(self.uuid(f"message:{self._messages}")),
+            "type": type,
+            "content": content,
+            "name": name,
+            "toolCalls": [dict(call) for call in tool_calls],
+            "toolCallId": tool_call_id,
+        }
+        message = {key: value for key, value in given.items() if key == "content" or value}
+        self._session.hold_event(EventType.MESSAGE, thread_values.checked(message))
+        return str(given["id"])
+
+    def set_values(self, **values: Any) -> None:
+        self._session.hold_event(EventType.VALUES, thread_values.checked({"values": values}))
 
     def progress(self, done: int, total: int | None = None, phase: str = "") -> None:
         now = time.monotonic()

@@ -51,6 +51,7 @@ class Moved:
     state_version: int
     event_seq: int
     parent_id: UUID | None = None
+    thread_id: UUID | None = None
 
 
 def hand_on(
@@ -210,7 +211,9 @@ def move(
     if TaskStatus.DEAD_LETTERED in {source, target}:
         is_held = target is TaskStatus.DEAD_LETTERED
         sets.append("held_at = " + ("clock_timestamp()" if is_held else "NULL"))
-    sets.append("next_wake_at = " + ("clock_timestamp()" if due == "now" else "%s"))
+    time = "clock_timestamp()" if due == "now" else "%s::timestamptz"
+    # A task that waits for its turn in its thread is not due, whatever happens to it.
+    sets.append(f"next_wake_at = CASE WHEN t.awaits_slot THEN NULL ELSE {time} END")
     if due != "now":
         values.append(due)
     for column, value in (columns or {}).items():
@@ -245,20 +248,21 @@ WITH moved AS (
     UPDATE tasks_app_task t SET {", ".join(sets)}, updated_at = clock_timestamp()
     WHERE t.id = %s AND t.tenant_id = %s AND t.status = %s{guard}
     RETURNING t.id, t.tenant_id, t.state_version, t.event_seq, t.progress_done, t.progress_total,
-        t.phase, t.parent_id
+        t.phase, t.parent_id, t.thread_id
 ), events AS (
     INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
     SELECT moved.tenant_id, moved.id, moved.event_seq - %s + e.number, e.value ->> 'type',
         e.value -> 'data', clock_timestamp()
     FROM moved, jsonb_array_elements(%s) WITH ORDINALITY AS e(value, number)
 ){more}
-SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id, {entry}
+SELECT state_version, event_seq, progress_done, progress_total, phase, parent_id, thread_id,
+    {entry}
 FROM moved""",
         [*parameters, *entry_parameters],
     )
     if row is None:
         raise LeaseLost(task_id, fence or 0)
-    version, seq, done, total, phase, parent_id, _ = row
+    version, seq, done, total, phase, parent_id, thread_id, _ = row
     progress = done / total if total else None
     for number, event in enumerate(events):
         tell(
@@ -270,7 +274,7 @@ FROM moved""",
             phase,
             version,
         )
-    return Moved(version, seq, parent_id)
+    return Moved(version, seq, parent_id, thread_id)
 
 
 def append_event(

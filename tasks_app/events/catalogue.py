@@ -23,6 +23,8 @@ class EventType(StrEnum):
     PROGRESS = "progress"
     LOG = "log"
     ARTIFACT = "artifact"
+    MESSAGE = "message"
+    VALUES = "values"
     CHECKPOINT = "checkpoint"
     STEERING_APPLIED = "steering.applied"
     REPAIRED = "repaired"
@@ -102,6 +104,23 @@ class ArtifactData(TypedDict):
     mediaType: str
 
 
+class MessageData(TypedDict):
+    """A message joined the conversation: of a person (`human`), of the task (`ai`), of a tool."""
+
+    id: str
+    type: str
+    content: object
+    name: NotRequired[str]
+    toolCalls: NotRequired[list[Mapping[str, object]]]
+    toolCallId: NotRequired[str]
+
+
+class ValuesData(TypedDict):
+    """Named values of the thread changed; what is not named stays."""
+
+    values: Mapping[str, object]
+
+
 class CheckpointData(TypedDict):
     """Work up to here survives a crash; `checkpoint` is its number in the task."""
 
@@ -153,6 +172,8 @@ DATA_SHAPES: Mapping[EventType, type] = {
     EventType.PROGRESS: ProgressData,
     EventType.LOG: LogData,
     EventType.ARTIFACT: ArtifactData,
+    EventType.MESSAGE: MessageData,
+    EventType.VALUES: ValuesData,
     EventType.CHECKPOINT: CheckpointData,
     EventType.BUDGET: BudgetData,
     EventType.STEERING_APPLIED: SteeringAppliedData,

@@ -7,6 +7,7 @@ from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step,
 from tasks_app.models.journal import Event
 from tasks_app.models.plan import PlanVersion
 from tasks_app.models.repair import Repair
+from tasks_app.models.run import Run, ThreadState
 from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
 from tasks_app.models.task import Task, Thread
 
@@ -26,6 +27,7 @@ __all__ = [
     "Price",
     "Repair",
     "Reservation",
+    "Run",
     "Slice",
     "SteeringCommand",
     "Step",
@@ -33,4 +35,5 @@ __all__ = [
     "Task",
     "Tenant",
     "Thread",
+    "ThreadState",
 ]

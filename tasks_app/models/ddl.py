@@ -48,12 +48,22 @@ BUDGET_KEYS = (
     ("tasks_app_budget", "task_id", "tasks_app_task"),
     ("tasks_app_reservation", "task_id", "tasks_app_task"),
 )
+THREAD_KEYS = (
+    ("tasks_app_threadstate", "thread_id", "tasks_app_thread"),
+    ("tasks_app_threadstate", "task_id", "tasks_app_task"),
+    ("tasks_app_threadstate", "parent_id", "tasks_app_threadstate"),
+    ("tasks_app_run", "task_id", "tasks_app_task"),
+    ("tasks_app_run", "thread_id", "tasks_app_thread"),
+    ("tasks_app_run", "base_state_id", "tasks_app_threadstate"),
+    ("tasks_app_run", "final_state_id", "tasks_app_threadstate"),
+)
 COMPOSITE_KEYS = (
     *FIRST_COMPOSITE_KEYS,
     *REPAIR_KEYS,
     *PLAN_KEYS,
     *CHILD_KEYS,
     *BUDGET_KEYS,
+    *THREAD_KEYS,
 )
 
 # Facts of admission that no later statement may name (S9); the first ones are of 0002.
@@ -73,7 +83,13 @@ ADMISSION_FACTS = (*FIRST_ADMISSION_FACTS, "parent_id", "parent_step_id")
 
 # Rows that may be added but never changed or removed, by anyone.
 FIRST_APPEND_ONLY = ("tasks_app_checkpoint", "tasks_app_event", "tasks_app_approvaldecision")
-APPEND_ONLY = (*FIRST_APPEND_ONLY, "tasks_app_repair", "tasks_app_planversion", "tasks_app_price")
+APPEND_ONLY = (
+    *FIRST_APPEND_ONLY,
+    "tasks_app_repair",
+    "tasks_app_planversion",
+    "tasks_app_price",
+    "tasks_app_threadstate",
+)
 
 
 def composite_key_sql(

@@ -26,6 +26,8 @@ class Thread(models.Model):
     key = models.CharField(max_length=64)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
     metadata = models.JSONField(default=dict)
+    # Since when nobody sees it or may use its key again.
+    deleted_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
 
@@ -71,8 +73,10 @@ class Task(models.Model):
     lease_owner = models.CharField(max_length=120, null=True)  # noqa: DJ001 - null = unleased
     lease_lock = models.BigIntegerField(null=True)
     lease_expires_at = models.DateTimeField(null=True)
-    # When the task is due; null while it waits for a person or has ended.
+    # When the task is due; null while it waits for a person or its turn, or has ended.
     next_wake_at = models.DateTimeField(null=True)
+    # Another task of its thread is at work; until that ends this one is never due.
+    awaits_slot = models.BooleanField(default=False, db_default=False)
     recoveries = models.PositiveSmallIntegerField(default=0)
     recoveries_total = models.PositiveIntegerField(default=0)
 
@@ -168,6 +172,10 @@ class Task(models.Model):
                     closing_as__in=[TaskStatus.CANCELLED, TaskStatus.FAILED], closing__isnull=False
                 ),
                 name="task_closing_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(awaits_slot=False) | Q(next_wake_at__isnull=True),
+                name="task_not_due_before_turn",
             ),
             # Only a task that a worker executes has a lease.
             models.CheckConstraint(

@@ -148,6 +148,14 @@ def _artifact_lead(facts: dict[str, Any]) -> list[str]:
     return [str(facts.pop("name", "")), size(amount) if amount is not None else "", media_type]
 
 
+def _message_lead(facts: dict[str, Any]) -> list[str]:
+    facts.pop("id", None)
+    content = facts.pop("content", "")
+    sender = str(facts.pop("name", "") or facts.pop("type", ""))
+    facts.pop("type", None)
+    return [sender, content if isinstance(content, str) else _fact(content)]
+
+
 def _command_lead(facts: dict[str, Any]) -> list[str]:
     facts.pop("commandId", None)
     command = command_word(str(facts.pop("command", "")))
@@ -182,6 +190,8 @@ _LEADS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "progress": _progress_lead,
     "log": _log_lead,
     "artifact": _artifact_lead,
+    "message": _message_lead,
+    "values": lambda facts: [_fact(facts.pop("values", {}))],
     "checkpoint": lambda facts: [f"#{facts.pop('checkpoint', '')}"],
     "steering.applied": _command_lead,
     "budget": _budget_lead,

@@ -67,6 +67,8 @@ LOOKS: dict[str, dict[str, Look]] = {
         "progress": Look(_("Progress"), "play", "neutral"),
         "log": Look(_("Log"), "note", "neutral"),
         "artifact": Look(_("Artifact"), "doc", "green"),
+        "message": Look(_("Message"), "note", "blue"),
+        "values": Look(_("Values"), "doc", "neutral"),
         "checkpoint": Look(_("Checkpoint"), "check", "neutral"),
         "steering.applied": Look(_("Command"), "flag", "violet"),
         "budget": Look(_("Budget"), "warning", "amber"),

@@ -5,7 +5,7 @@ imports the other.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -165,6 +165,35 @@ class StepContext(Protocol):
 
     def log(self, message: str, **facts: object) -> None:
         """Write a line to the task's journal; facts are redacted."""
+
+    @property
+    def thread_values(self) -> Mapping[str, Any]:
+        """Return the values of the task's thread with what this task has committed to them.
+
+        At least `messages` (a list, oldest first), `result` and `artifacts`; a task without a
+        thread sees its own alone.
+        """
+
+    def message(
+        self,
+        content: Any,
+        *,
+        type: str = "ai",  # noqa: A002 - the message's field has this name everywhere
+        name: str = "",
+        tool_calls: Sequence[Mapping[str, Any]] = (),
+        tool_call_id: str = "",
+    ) -> str:
+        """Add a message to the conversation with the step's commit; return its id.
+
+        Args:
+            content: text, or JSON data of at most 256 KiB.
+            type: `ai`, `tool`, `human` or `system`.
+            tool_calls: what a model asks for, each with `id`, `name` and `args`.
+            tool_call_id: the call that a tool's message answers.
+        """
+
+    def set_values(self, **values: Any) -> None:
+        """Change named values of the task's thread with the step's commit; the others stay."""
 
     def progress(self, done: int, total: int | None = None, phase: str = "") -> None:
         """Tell people how far this step is; at most four writes a second."""

@@ -16,10 +16,16 @@ class _Operation(BaseModel):
 
 
 class Say(_Operation):
-    """Write a line to the journal; `append` also counts real executions in a file."""
+    """Say a message; `append` counts real executions in a file.
+
+    `tokens` reports input and output tokens of the call `call_id` of a model.
+    """
 
     op: Literal["say"]
     text: str = ""
+    call_id: str = ""
+    model: str = "scripted"
+    tokens: tuple[int, int] | None = None
     append: str | None = None
     impure: bool = False
 
@@ -78,7 +84,7 @@ class Write(_Operation):
 
 
 class Set(_Operation):
-    """Return values as the step's result."""
+    """Return values as the step's result; they are values of the thread, too."""
 
     op: Literal["set"]
     values: dict[str, Any]
@@ -89,7 +95,7 @@ class Interrupt(_Operation):
 
     op: Literal["interrupt"]
     value: str = ""
-    answer: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    answer: dict[str, Any] = Field(default_factory=dict)
 
 
 class Fail(_Operation):

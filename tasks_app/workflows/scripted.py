@@ -284,7 +284,7 @@ def _fail(ctx: StepContext, operation: Fail) -> dict[str, Any]:
 def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
     match operation:
         case Say():
-            ctx.log(operation.text)
+            _say(ctx, operation)
             append_line(operation.append, ctx.step_key)
             return {"said": operation.text}
         case Sleep():
@@ -295,12 +295,20 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
             stored = ctx.artifact(operation.path, operation.text, "text/plain")
             return {"artifact": stored.model_dump(mode="json")}
         case Set():
+            ctx.set_values(**operation.values)
             return operation.values
         case Die():
             os.kill(os.getpid(), signal.SIGKILL)
             return {}
         case _:
             return {}
+
+
+def _say(ctx: StepContext, operation: Say) -> None:
+    ctx.message(operation.text)
+    if operation.tokens and operation.call_id:
+        spent, made = operation.tokens
+        ctx.usage(operation.call_id, model=operation.model, input_tokens=spent, output_tokens=made)
 
 
 def append_line(name: str | None, line: str) -> int:

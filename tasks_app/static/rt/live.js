@@ -2,7 +2,7 @@
 // The page is never built from events: any event asks for the live fragment.
 // Words come from data-t-* attributes of the indicator; this file holds none.
 
-const EVENTS = ['task.snapshot', 'status', 'progress', 'log', 'artifact', 'checkpoint', 'steering.applied', 'budget',
+const EVENTS = ['task.snapshot', 'status', 'progress', 'log', 'artifact', 'message', 'values', 'checkpoint', 'steering.applied', 'budget',
   'repaired', 'input_required', 'terminal', 'task', 'inbox'];
 const BACKOFF = [1, 2, 5, 10, 30];
 const seconds = (n) => n * 1000;
