@@ -27,6 +27,7 @@ from tasks_app.engine import (
     queue,
     queue_sql,
     sql,
+    thread_entry,
     threads,
     transitions,
 )
@@ -49,11 +50,12 @@ class SweepCounts:
     parents: int = 0
     orphans: int = 0
     begun: int = 0
+    deserted: int = 0
 
     @property
     def total(self) -> int:
         """Return the number of rows that the pass moved."""
-        told = self.parents + self.orphans + self.begun
+        told = self.parents + self.orphans + self.begun + self.deserted
         return self.recovered + self.woken + self.expired + self.overdue + self.sent + told
 
 
@@ -71,6 +73,7 @@ def sweep(*, include_leases: bool = True) -> SweepCounts:
         parents=children.wake_forgotten(),
         orphans=children.cancel_orphans(),
         begun=threads.pass_due(),
+        deserted=thread_entry.cancel_deserted(),
         overdue=fail_overdue(),
         sent=continuation.send_due(BATCH) if sends else 0,
     )

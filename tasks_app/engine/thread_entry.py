@@ -10,7 +10,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
+from django.db import transaction
 from django.db.models import Max
+from django.db.models.functions import Now
 
 from ledger_app.domain.canonical import digest_of
 from tasks_app.domain.errors import QueueFullError, ThreadBusyError
@@ -130,6 +132,32 @@ def request_cancel(
     )
     command_intake.accept(task, command, actor=actor, via=via, request_id=request_id)
     return TaskStatus(task.status)
+
+
+def cancel_deserted() -> int:
+    """Cancel runs whose creator went away and has not come back in time (R54); return how many.
+
+    Transaction: one for each run. Locks: the task, its run.
+    """
+    left = Run.objects.all_tenants("the sweeper serves the installation").filter(
+        disconnect_deadline__lte=Now()
+    )
+    found = list(left.values_list("tenant_id", "pk", "task__initiator_id")[: threads.BATCH])
+    for tenant_id, task_id, initiator_id in found:
+        with transaction.atomic(durable=True):
+            request_cancel(
+                tenant_id,
+                task_id,
+                CancelAction.INTERRUPT,
+                by=initiator_id,
+                actor="system:sweeper",
+                source="system",
+                cancel_reason="client_disconnected",
+                reason="The client that made the run has left.",
+            )
+            runs = Run.objects.for_tenant(tenant_id).filter(pk=task_id)
+            runs.update(disconnect_deadline=None)
+    return len(found)
 
 
 def _supersede(thread: Thread, action: CancelAction, *, by: int, actor: str) -> None:

@@ -204,6 +204,21 @@ def test_later_run_waits_for_its_time(engine: Engine, thread: Thread) -> None:
     assert engine.drive(later).status == "completed"
 
 
+def test_run_ends_with_its_creator_if_that_was_wanted(engine: Engine, thread: Thread) -> None:
+    """R54: who comes back in time lets it go on; who does not has it cancelled."""
+    task_id = start(engine, SAY, ASK, on_disconnect="cancel")
+    engine.drive(task_id)
+    runs.note_disconnect(engine.submitter, task_id=task_id)
+    runs.note_reconnect(engine.submitter, task_id=task_id)
+    assert recovery.sweep().deserted == 0
+    runs.note_disconnect(engine.submitter, task_id=task_id)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_run SET disconnect_deadline = clock_timestamp()")
+    assert recovery.sweep().deserted == 1
+    task = engine.task(task_id)
+    assert (task.status, task.stop_reason) == ("cancelled", "client_disconnected")
+
+
 def test_queue_has_an_end(engine: Engine, thread: Thread) -> None:
     """R26: the fifty-first waiting run is refused."""
     start(engine, SAY)
