@@ -6,9 +6,9 @@ effect key, then `succeed` in the commit that stores the step's result.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
-from ledger_app.domain.audit import task_stream
 from ledger_app.domain.canonical import cleaned, sha256_hex, storable_text
 from ledger_app.domain.effects import DONE, SETTLED, EffectKind, EffectState, sources_of
 from ledger_app.domain.errors import (
@@ -22,71 +22,41 @@ from ledger_app.domain.errors import (
 from ledger_app.domain.redaction import redact
 from ledger_app.models import Effect
 from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect
-from ledger_app.services.audit import SqlParameter, append_sql
+from ledger_app.services.effect_sql import BEGUN, ORDERED, UNGUARDED, EffectPart, part
+from ledger_app.services.effect_sql import SETTLED as SETTLED_TEXT
 from ledger_app.services.statements import fetch_row
 
 ENGINE = "system:engine"
 _JSON_FIELDS = frozenset({"request", "response", "error"})
 
-# Begins an act, or begins it again where that is safe: not under an older fence, not for another
-# act with the same key, not an opaque act that was begun, nothing in doubt, nothing done.
-_BEGIN = """
-WITH begun AS (
-    INSERT INTO ledger_app_effect AS e
-        (tenant_id, task_id, step_key, key, kind, tool, target, args_sha256, state, attempts,
-         fence, approval_id, request, begun_at)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 'begun', 1, %s, %s, %s::jsonb, clock_timestamp())
-    ON CONFLICT (tenant_id, key) DO UPDATE SET
-        state = 'begun', attempts = e.attempts + 1, fence = EXCLUDED.fence,
-        approval_id = coalesce(EXCLUDED.approval_id, e.approval_id),
-        begun_at = clock_timestamp(), settled_at = NULL, error = NULL
-    WHERE e.fence <= EXCLUDED.fence
-        AND (e.state IN ('planned', 'failed') OR (e.state = 'begun' AND e.kind <> 'opaque'))
-        AND (e.task_id, e.step_key, e.kind, e.tool, e.target, e.args_sha256)
-            = (EXCLUDED.task_id, EXCLUDED.step_key, EXCLUDED.kind, EXCLUDED.tool,
-               EXCLUDED.target, EXCLUDED.args_sha256)
-    RETURNING *
-)
-SELECT {columns}, {audit} FROM begun
-"""
 
-# The same call is ordered again by a person: only where that is harmless, never for an opaque act.
-_ORDER_AGAIN = """
-WITH ordered AS (
-    UPDATE ledger_app_effect SET state = 'begun', fence = %s, error = NULL
-    WHERE tenant_id = %s AND key = %s AND task_id = %s AND fence <= %s
-        AND state = 'in_doubt' AND kind <> 'opaque'
-    RETURNING *
-)
-SELECT {columns}, {audit} FROM ordered
-"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One act on the outside world: what its key stands for, and cannot stand for twice."""
 
-_SETTLE = """
-WITH moved AS (
-    UPDATE ledger_app_effect SET
-        state = %s, fence = %s, error = %s::jsonb,
-        response = coalesce(%s::jsonb, response),
-        settled_at = CASE WHEN %s THEN clock_timestamp() END
-    WHERE tenant_id = %s AND key = %s AND task_id = %s AND fence <= %s AND state = ANY(%s)
-    RETURNING *
-)
-SELECT {columns}, {audit} FROM moved
-"""
+    tenant_id: UUID
+    task_id: UUID
+    step_key: str
+    key: str
+    kind: str
+    tool: str
+    target: str
+    args_sha256: str
+
+    def facts(self) -> dict[str, object]:
+        """Return what a stored effect of this key must agree with."""
+        return {
+            "task_id": self.task_id,
+            "step_key": self.step_key,
+            "kind": EffectKind(self.kind).value,
+            "tool": self.tool,
+            "target": self.target,
+            "args_sha256": self.args_sha256,
+        }
 
 
 def begin(
-    *,
-    tenant_id: UUID,
-    task_id: UUID,
-    step_key: str,
-    key: str,
-    kind: str,
-    tool: str,
-    target: str,
-    args_sha256: str,
-    fence: int,
-    approval_id: UUID | None = None,
-    request: Mapping[str, object],
+    act: Act, *, fence: int, approval_id: UUID | None = None, request: Mapping[str, object]
 ) -> EffectRow:
     """Record that the outside is about to be called; read the returned state before calling.
 
@@ -101,37 +71,33 @@ def begin(
         EffectInDoubtError: it may have happened already and nobody has settled that.
         EffectKeyReusedError: the key belongs to another act.
     """
-    act = {
-        "task_id": task_id,
-        "step_key": step_key,
-        "kind": EffectKind(kind).value,
-        "tool": tool,
-        "target": target,
-        "args_sha256": args_sha256,
-    }
-    begun = _write(
-        _BEGIN,
-        [
-            tenant_id,
-            task_id,
-            step_key,
-            key,
-            act["kind"],
-            tool,
-            target,
-            args_sha256,
-            fence,
-            approval_id,
-            storable_text(cleaned(redact(request))),
-        ],
-        tenant_id=tenant_id,
-        task_id=task_id,
-        key=key,
+    begun = _write(begun_part(act, fence=fence, approval_id=approval_id, request=request))
+    return begun or why_not_begun(act, fence=fence)
+
+
+def begun_part(
+    act: Act, *, fence: int, approval_id: UUID | None = None, request: Mapping[str, object]
+) -> EffectPart:
+    """Return what `begin` writes as a part of a larger statement, which holds the task's row.
+
+    Without a row of it, ask `why_not_begun`.
+    """
+    facts = act.facts()
+    return part(
+        BEGUN,
+        {
+            **facts,
+            "fence": fence,
+            "approval_id": approval_id,
+            "request": storable_text(cleaned(redact(request))),
+        },
+        tenant_id=act.tenant_id,
+        task_id=act.task_id,
+        key=act.key,
         actor=ENGINE,
         action="effect.begun",
-        details={**act, "fence": fence, "approval_id": approval_id},
+        details={**facts, "fence": fence, "approval_id": approval_id},
     )
-    return begun or _why_not_begun(tenant_id=tenant_id, key=key, fence=fence, act=act)
 
 
 def succeed(
@@ -155,17 +121,16 @@ def succeed(
     Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
     """
     response = _storable(response)
-    text = storable_text(response)
-    details = {"response_sha256": sha256_hex(text.encode()), "fence": fence, "reason": reason}
-    moved = _settle(
-        EffectState.SUCCEEDED,
-        tenant_id=tenant_id,
-        task_id=task_id,
-        key=key,
-        fence=fence,
-        actor=actor,
-        response=text,
-        details=details,
+    moved = _write(
+        succeeded_part(
+            tenant_id=tenant_id,
+            task_id=task_id,
+            key=key,
+            fence=fence,
+            response=response,
+            actor=actor,
+            reason=reason,
+        )
     )
     if moved is not None:
         return moved
@@ -175,6 +140,33 @@ def succeed(
     if stored.state == EffectState.SUCCEEDED and same:
         return stored
     raise _edge_error(stored, EffectState.SUCCEEDED)
+
+
+def succeeded_part(
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    key: str,
+    fence: int,
+    response: object,
+    actor: str = ENGINE,
+    reason: str = "",
+) -> EffectPart:
+    """Return what `succeed` writes as a part of a larger statement, which holds the task's row.
+
+    Without a row of it nothing was settled; `succeed` tells why.
+    """
+    text = storable_text(_storable(response))
+    return _settled_part(
+        EffectState.SUCCEEDED,
+        tenant_id=tenant_id,
+        task_id=task_id,
+        key=key,
+        fence=fence,
+        actor=actor,
+        response=text,
+        details={"response_sha256": sha256_hex(text.encode()), "fence": fence, "reason": reason},
+    )
 
 
 def fail(
@@ -244,14 +236,16 @@ def order_again(
     Raises: StaleFenceError, EffectNotFoundError; EffectEdgeError when it is not in doubt, or opaque.
     """
     ordered = _write(
-        _ORDER_AGAIN,
-        [fence, tenant_id, key, task_id, fence],
-        tenant_id=tenant_id,
-        task_id=task_id,
-        key=key,
-        actor=actor,
-        action="effect.ordered_again",
-        details={"fence": fence, "reason": reason},
+        part(
+            ORDERED,
+            {"fence": fence},
+            tenant_id=tenant_id,
+            task_id=task_id,
+            key=key,
+            actor=actor,
+            action="effect.ordered_again",
+            details={"fence": fence, "reason": reason},
+        )
     )
     if ordered is not None:
         return ordered
@@ -268,14 +262,16 @@ def compensate(
     Transaction: the one that settles the other act. Locks: the effect, then the audit stream.
     Raises: StaleFenceError, EffectNotFoundError, EffectEdgeError.
     """
-    moved = _settle(
-        EffectState.COMPENSATED,
-        tenant_id=tenant_id,
-        task_id=task_id,
-        key=key,
-        fence=fence,
-        actor=actor,
-        details={"by": by_key, "fence": fence},
+    moved = _write(
+        _settled_part(
+            EffectState.COMPENSATED,
+            tenant_id=tenant_id,
+            task_id=task_id,
+            key=key,
+            fence=fence,
+            actor=actor,
+            details={"by": by_key, "fence": fence},
+        )
     )
     if moved is not None:
         return moved
@@ -332,15 +328,17 @@ def _settle_with_error(
     reason: str,
 ) -> EffectRow:
     clean = cleaned(redact(error))
-    moved = _settle(
-        target,
-        tenant_id=tenant_id,
-        task_id=task_id,
-        key=key,
-        fence=fence,
-        actor=actor,
-        error=storable_text(clean),
-        details={"error": clean, "fence": fence, "reason": reason},
+    moved = _write(
+        _settled_part(
+            target,
+            tenant_id=tenant_id,
+            task_id=task_id,
+            key=key,
+            fence=fence,
+            actor=actor,
+            error=storable_text(clean),
+            details={"error": clean, "fence": fence, "reason": reason},
+        )
     )
     if moved is not None:
         return moved
@@ -350,7 +348,7 @@ def _settle_with_error(
     raise _edge_error(stored, target)
 
 
-def _settle(
+def _settled_part(
     target: EffectState,
     *,
     tenant_id: UUID,
@@ -361,22 +359,17 @@ def _settle(
     details: Mapping[str, object],
     response: str | None = None,
     error: str | None = None,
-) -> EffectRow | None:
-    sources = [state.value for state in sources_of(target)]
-    return _write(
-        _SETTLE,
-        [
-            target.value,
-            fence,
-            error,
-            response,
-            target in SETTLED,
-            tenant_id,
-            key,
-            task_id,
-            fence,
-            sources,
-        ],
+) -> EffectPart:
+    return part(
+        SETTLED_TEXT,
+        {
+            "state": target.value,
+            "fence": fence,
+            "error": error,
+            "response": response,
+            "is_settled": target in SETTLED,
+            "sources": [state.value for state in sources_of(target)],
+        },
         tenant_id=tenant_id,
         task_id=task_id,
         key=key,
@@ -386,28 +379,12 @@ def _settle(
     )
 
 
-def _write(
-    statement: str,
-    parameters: list[SqlParameter],
-    *,
-    tenant_id: UUID,
-    task_id: UUID,
-    key: str,
-    actor: str,
-    action: str,
-    details: Mapping[str, object],
-) -> EffectRow | None:
-    """Run one statement that changes the effect and tells the audit; None when nothing changed."""
-    audit, audit_parameters = append_sql(
-        stream=task_stream(task_id),
-        tenant_id=tenant_id,
-        actor=actor,
-        action=action,
-        target=f"effect:{key}",
-        details={name: fact for name, fact in details.items() if fact not in (None, "")},
-    )
+def _write(change: EffectPart) -> EffectRow | None:
+    """Change the effect and tell the audit in a statement of its own; None when nothing changed."""
     found = fetch_row(
-        statement.format(columns=EFFECT_COLUMNS, audit=audit), [*parameters, *audit_parameters]
+        f"WITH {UNGUARDED}, {change.text}\n"
+        f"SELECT {EFFECT_COLUMNS}, {change.audit} FROM {change.name}",
+        change.parameters,
     )
     return EffectRow.from_columns(_decoded(found[:-1])) if found else None
 
@@ -420,11 +397,16 @@ def _decoded(values: Sequence[object]) -> list[object]:
     ]
 
 
-def _why_not_begun(
-    *, tenant_id: UUID, key: str, fence: int, act: Mapping[str, object]
-) -> EffectRow:
-    stored = _stored(tenant_id=tenant_id, key=key, fence=fence)
-    different = sorted(name for name, value in act.items() if getattr(stored, name) != value)
+def why_not_begun(act: Act, *, fence: int) -> EffectRow:
+    """Return the row of an act that has happened already, after nothing was begun.
+
+    Raises: as `begin` does, when it has not.
+    """
+    key = act.key
+    stored = _stored(tenant_id=act.tenant_id, key=key, fence=fence)
+    different = sorted(
+        name for name, value in act.facts().items() if getattr(stored, name) != value
+    )
     if different:
         raise EffectKeyReusedError(
             f"effect {key} was begun with another {', '.join(different)}", key=key, fields=different

@@ -10,10 +10,11 @@ from functools import cache
 from typing import Any
 
 from ledger_app.domain.canonical import canonical_text
+from ledger_app.services.effect_sql import EffectPart
 from tasks_app.domain.checkpoint import KEEP_NEWEST, NAMED_REASONS
 
 _OWNED = """
-WITH owned AS (
+WITH {settled}owned AS (
     UPDATE tasks_app_task t SET
         next_position = %(next_position)s,
         steps_done = t.steps_done + %(units_done)s,
@@ -22,10 +23,17 @@ WITH owned AS (
         progress_done = %(progress_done)s,
         progress_total = %(progress_total)s,
         phase = %(phase)s,
-        {columns}updated_at = clock_timestamp()
+        {columns}updated_at = clock_timestamp(){source}
     WHERE t.id = %(task_id)s AND t.fence = %(fence)s AND t.status IN ('working', 'pausing')
     RETURNING t.id, t.tenant_id, t.fence, t.event_seq, t.checkpoint_seq, t.command_seq, t.status
 )"""
+
+# Before an act is settled: the task row first. Without the act nothing else is written.
+_GUARD = """guard AS (
+    SELECT id FROM tasks_app_task t
+    WHERE t.id = %(task_id)s AND t.fence = %(fence)s AND t.status IN ('working', 'pausing')
+    FOR NO KEY UPDATE
+), """
 
 _COLUMNS = {
     "events": "event_seq = t.event_seq + %(event_count)s,\n        ",
@@ -125,6 +133,7 @@ def build(
     events: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
     prunes: bool,
+    settled: EffectPart | None = None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the statement that writes this under the task's fence, and its parameters (E21).
 
@@ -132,9 +141,10 @@ def build(
         cursor: where the task stands, and its fence.
         steps: outcomes of steps; added: the same of steps that have no row yet.
         prunes: the checkpoint pushes an older one out.
+        settled: the end of an act whose result is among the steps.
 
     The statement returns event_seq, checkpoint_seq, command_seq and status, or no row when the
-    fence is old; then nothing was written.
+    fence is old or the act cannot be settled like that; then nothing was written.
     """
     parts: dict[str, dict[str, Any]] = {}
     if len(steps) == 1:
@@ -155,16 +165,25 @@ def build(
     parameters = dict(cursor)
     for values in parts.values():
         parameters |= values
-    return _statement(tuple(parts)), parameters
+    if settled is None:
+        return _statement(tuple(parts)), parameters
+    return _statement(tuple(parts), settled.text, settled.audit), parameters | settled.parameters
 
 
 @cache
-def _statement(parts: tuple[str, ...]) -> str:
+def _statement(parts: tuple[str, ...], settled: str = "", audit: str = "") -> str:
     columns = "".join(text for part, text in _COLUMNS.items() if part in parts)
+    owned = _OWNED.format(
+        columns=columns,
+        settled=f"{_GUARD}{settled}, " if settled else "",
+        source="\n    FROM settled" if settled else "",
+    )
     return (
-        _OWNED.format(columns=columns)
+        owned
         + "".join(_PARTS[part] for part in parts)
-        + "\nSELECT event_seq, checkpoint_seq, command_seq, status FROM owned\n"
+        + "\nSELECT event_seq, checkpoint_seq, command_seq, owned.status"
+        + (f", {audit}" if audit else "")
+        + "\nFROM owned\n"
     )
 
 

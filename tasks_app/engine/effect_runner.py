@@ -4,7 +4,7 @@ The order is what makes it happen once: the ledger knows of the call before it i
 result is stored in the commit that moves the cursor (engine contract, section 3).
 """
 
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NamedTuple, NoReturn, TypedDict
 from uuid import UUID
 
 from ledger_app.domain.effects import DONE, EffectKind, EffectState
@@ -23,6 +23,19 @@ from tasks_app.workflows.definition import StepDefinition
 # No effect starts unless a renewal came through lately: this share of the lease must be left, or
 # the effect's own time-out if that is shorter (E42).
 MARGIN_SHARE = 1 / 3
+
+
+class Standing(NamedTuple):
+    """Where the ledger has an act now."""
+
+    state: EffectState
+    attempts: int
+    response: Any
+
+    @classmethod
+    def of(cls, row: EffectRow) -> "Standing":
+        """Return what a row of the ledger says."""
+        return cls(row.state, row.attempts, row.response)
 
 
 def run_effect(session: SliceSession, step: Step) -> None:
@@ -103,15 +116,29 @@ def _is_found(session: SliceSession, step: Step, declared: StepDefinition) -> bo
 
 def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
     step_runner.succeed(session, step, value)
-    with session.owned():
-        # The ledger first (E21). A checkpoint only when the policy wants one: a recovery passes
-        # over finished steps anyway, and asks the ledger about the others.
-        effects.succeed(**_entry(session, step), response=value)
-        budgets.settle(session, effect_key(step), session.bound(step).declared.estimate)
-        _note(session, step, EffectState.SUCCEEDED)
-        _settle_compensated(session, step)
-        session.commit()
+    _note(session, step, EffectState.SUCCEEDED)
+    if not _is_settled_at_once(session, step, value):
+        with session.owned():
+            # The ledger first (E21). A checkpoint only when the policy wants one: a recovery passes
+            # over finished steps anyway, and asks the ledger about the others.
+            effects.succeed(**_entry(session, step), response=value)
+            budgets.settle(session, effect_key(step), session.bound(step).declared.estimate)
+            _settle_compensated(session, step)
+            session.commit()
     syncpoints.reach("effect.after", session.task.id, session.task.fence)
+
+
+def _is_settled_at_once(session: SliceSession, step: Step, value: Any) -> bool:
+    """Settle the act in the statement of the step's commit, where it changes nothing else.
+
+    False leaves it to several statements, which also tell why it cannot be settled.
+    """
+    is_more = compensation.compensated_key(step) is not None or budgets.is_concerned(
+        session, session.bound(step).declared.estimate
+    )
+    return not is_more and session.commit_settled(
+        effects.succeeded_part(**_entry(session, step), response=value)
+    )
 
 
 def _settle_compensated(session: SliceSession, step: Step) -> None:
@@ -144,7 +171,7 @@ def _begin(
     step: Step,
     declared: StepDefinition,
     approval: dict[str, Any] | None,
-) -> EffectRow | None:
+) -> Standing | None:
     """Enter the act in the ledger, using its approval; None when it must be approved anew.
 
     Raises: SliceDone when it may have happened already and only a person can settle that.
@@ -154,35 +181,52 @@ def _begin(
     task = session.task
     arguments = session.arguments.plain(step)
     digest = approvals.digest_of_act(step.method, arguments)
+    act = effects.Act(
+        tenant_id=task.tenant_id,
+        task_id=task.id,
+        step_key=step.key,
+        key=effect_key(step),
+        kind=declared.effect_kind,
+        tool=step.method,
+        target=_target(arguments),
+        args_sha256=digest,
+    )
     syncpoints.reach("effect.before", task.id, task.fence)
     session.lease.check(_margin_seconds(declared))
+    is_limited = declared.estimate is not None and session.is_limited
     try:
+        if approval is None and not is_limited:
+            standing = _begin_at_once(session, act, arguments)
+            _note(session, step, standing.state)
+            return standing
         with session.owned(undisturbed=True):
             if approval is not None and not _let_through(session, step, approval, digest):
                 return None
-            row = effects.begin(
-                tenant_id=task.tenant_id,
-                task_id=task.id,
-                step_key=step.key,
-                key=effect_key(step),
-                kind=declared.effect_kind,
-                tool=step.method,
-                target=_target(arguments),
-                args_sha256=digest,
+            stored = effects.begin(
+                act,
                 fence=task.fence,
                 approval_id=None if approval is None else approval["approval_id"],
                 request=arguments,
             )
-            _note(session, step, row.state)
-            if declared.estimate is not None and session.is_limited:
+            _note(session, step, stored.state)
+            if is_limited and declared.estimate is not None:
                 budgets.reserve(session, effect_key(step), declared.estimate)
-            return row
+            return Standing.of(stored)
     except (BudgetExceededError, PriceUnknownError) as error:
         step_runner.out_of_budget(session, step, error)
     except EffectInDoubtError as error:
         _doubt(session, step, {"code": error.code, "message": error.message})
     except EffectKeyReusedError as error:
         dead_letter(session, step, error.code, error.message)
+
+
+def _begin_at_once(session: SliceSession, act: effects.Act, arguments: dict[str, Any]) -> Standing:
+    """Begin an act that needs nothing else in one statement. Raises: as `effects.begin` does."""
+    fence = session.task.fence
+    attempts = session.begin_act(effects.begun_part(act, fence=fence, request=arguments))
+    if attempts is None:
+        return Standing.of(effects.why_not_begun(act, fence=fence))
+    return Standing(EffectState.BEGUN, attempts, None)
 
 
 def _note(session: SliceSession, step: Step, state: EffectState) -> None:

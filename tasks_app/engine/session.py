@@ -7,11 +7,12 @@ world could notice flushes them first (E20). A commit is one statement under the
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import connection, transaction
 
+from ledger_app.services.effect_sql import EffectPart
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
@@ -281,16 +282,41 @@ class SliceSession:
         reason = checkpoint or ("policy" if self.checkpoint_due else "")
         if self._held.is_empty and not reason:
             return
+        if not self._write(reason):
+            self.lease.lost = True
+            raise LeaseLost(self.task.id, self.task.fence)
+
+    def commit_settled(self, act: EffectPart) -> bool:
+        """Write everything held together with the end of the act whose result is among it.
+
+        Transaction: one statement. Locks: the task row, the effect, the audit stream.
+
+        Returns: False when the task is somebody else's or the act cannot end like that; nothing was
+            written then, and all is still held.
+        """
+        held = replace(self._held, events=list(self._held.events))
+        told, active_until = (self._told_at, self._told_done), self._active_until
+        if self._write("policy" if self.checkpoint_due else "", act):
+            return True
+        self._held, self._active_until = held, active_until
+        self._told_at, self._told_done = told
+        return False
+
+    def _write(self, reason: str, act: EffectPart | None = None) -> bool:
+        """Write everything held, with a checkpoint if there is a reason; False for no row."""
         self.lease.check()
         syncpoints.reach("step.before_commit", self.task.id, self.task.fence)
         held, self._held = self._held, _Held()
         document = self._checkpoint_row(reason, held) if reason else None
-        self._tell_progress(held, is_last=bool(checkpoint))
-        row = fetch_row(*self._statement(held, document))
+        self._tell_progress(held, is_last=reason not in {"", "policy"})
+        row = fetch_row(*self._statement(held, document, act))
         if row is None:
-            self.lease.lost = True
-            raise LeaseLost(self.task.id, self.task.fence)
-        self._committed(row, held, is_checkpoint=document is not None)
+            return False
+        self._committed(row[:4], held, is_checkpoint=document is not None)
+        # An act's own point follows at once.
+        if act is None and not connection.in_atomic_block:
+            syncpoints.reach("step.after_commit", self.task.id, self.task.fence)
+        return True
 
     def commit_progress(self) -> None:
         """Let people see how far a long step is; also writes what is held."""
@@ -321,8 +347,6 @@ class SliceSession:
                 self.phase,
                 task.state_version,
             )
-        if not connection.in_atomic_block:
-            syncpoints.reach("step.after_commit", task.id, task.fence)
 
     def _checkpoint_row(self, reason: str, held: _Held) -> dict[str, Any]:
         document = checkpoints.build(
@@ -346,7 +370,7 @@ class SliceSession:
         return [*done, f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
 
     def _statement(
-        self, held: _Held, document: dict[str, Any] | None
+        self, held: _Held, document: dict[str, Any] | None, act: EffectPart | None
     ) -> tuple[str, dict[str, Any]]:
         """Return the commit of what is held as a statement with its parameters."""
         task = self.task
@@ -367,6 +391,7 @@ class SliceSession:
             events=held.events,
             checkpoint=document,
             prunes=self.task.checkpoint_seq >= KEEP_NEWEST,
+            settled=act,
         )
 
     def _tell_progress(self, held: _Held, *, is_last: bool) -> None:
@@ -456,13 +481,33 @@ class SliceSession:
         task = self.task
         with transaction.atomic(durable=True):
             row = fetch_row(sql.OWN, {"task_id": task.id, "fence": task.fence})
-            if row is None:
-                self.lease.lost = True
-                raise LeaseLost(task.id, task.fence)
-            task.status, self.lease.command_seq, task.state_version = row
-            if undisturbed and self.command_waits:
-                raise SafePointNeeded
+            self._take(row, undisturbed=undisturbed)
             yield
+
+    def begin_act(self, act: EffectPart) -> int | None:
+        """Begin an act in one statement under the fence, unless a command waits.
+
+        Returns: which try of the act it is; None when the ledger does not let it begin.
+
+        Transaction: its own, committed. Locks: the task row, the effect, the audit stream.
+        Raises: LeaseLost, SafePointNeeded; nothing was written then.
+        """
+        task = self.task
+        statement = sql.BEGIN_ACT.format(begun=act.text, audit=act.audit)
+        cursor = {"task_id": task.id, "fence": task.fence, "steering_cursor": task.steering_cursor}
+        row = fetch_row(statement, cursor | act.parameters)
+        self._take(row and row[:3], undisturbed=True)
+        return None if row is None else row[3]
+
+    def _take(self, row: tuple[Any, ...] | None, *, undisturbed: bool) -> None:
+        """Take down what a statement has read of the task under its fence."""
+        task = self.task
+        if row is None:
+            self.lease.lost = True
+            raise LeaseLost(task.id, task.fence)
+        task.status, self.lease.command_seq, task.state_version = row
+        if undisturbed and self.command_waits:
+            raise SafePointNeeded
 
     def look_for_commands(self) -> bool:
         """Read whether a person told the task something, unless that was read just now.

@@ -57,6 +57,20 @@ WHERE id = %(task_id)s AND fence = %(fence)s AND status IN ('working', 'pausing'
 FOR NO KEY UPDATE
 """
 
+# Begins an act for its owner, unless a command waits: one round trip with `effects.begun_part`.
+BEGIN_ACT = """
+WITH owned AS (
+    SELECT status AS task_status, command_seq, state_version FROM tasks_app_task
+    WHERE id = %(task_id)s AND fence = %(fence)s AND status IN ('working', 'pausing')
+    FOR NO KEY UPDATE
+), guard AS (
+    SELECT FROM owned WHERE task_status = 'working' AND command_seq <= %(steering_cursor)s
+), {begun}
+SELECT task_status, command_seq, state_version, begun.attempts,
+    CASE WHEN begun.id IS NOT NULL THEN {audit} END
+FROM owned LEFT JOIN begun ON true
+"""
+
 # The same without a lock, to see whether a person said something.
 LOOK = "SELECT status, command_seq FROM tasks_app_task WHERE id = %(task_id)s AND fence = %(fence)s"
 

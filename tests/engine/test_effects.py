@@ -10,10 +10,12 @@ from uuid import UUID
 import pytest
 
 from ledger_app.domain.effects import EffectState
+from ledger_app.domain.errors import EffectEdgeError
 from ledger_app.queries import EffectRow, list_effects
+from ledger_app.services import effects
 from tasks_app import conf
 from tasks_app.engine import lease
-from tasks_app.models import Attempt
+from tasks_app.models import Attempt, Step
 from tasks_app.workflows.scripted import Scripted
 from tests.support.engine import Engine, lines
 
@@ -105,6 +107,33 @@ def test_replanned_act_is_another_act(engine: Engine, tmp_path: Path) -> None:
     assert engine.drive(task_id).status == "completed"
     assert lines(a) == [f"{task_id}:act"]
     assert lines(b) == [f"{task_id}:act@2"]
+
+
+def test_act_that_the_ledger_knows_otherwise_leaves_no_result(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E21: the ledger comes first: without the act's end nothing of its commit is written."""
+    task_id = engine.submit({"op": "effect", "key": "k"})
+
+    def reach(name: str, *_: object) -> None:
+        if name == "effect.after_call":
+            [row] = effects_of(engine, task_id)
+            effects.fail(
+                tenant_id=row.tenant_id,
+                task_id=task_id,
+                key=row.key,
+                fence=row.fence,
+                error={"code": "never"},
+            )
+
+    monkeypatch.setattr("tasks_app.syncpoints.reach", reach)
+    with pytest.raises(EffectEdgeError):
+        engine.run(task_id)
+    assert [row.state for row in effects_of(engine, task_id)] == [EffectState.FAILED]
+    [step] = Step.objects.for_tenant(engine.tenant.id).filter(task_id=task_id)
+    assert (step.status, step.result) == ("planned", None)
+    assert engine.task(task_id).next_position == 0
+    engine.assert_audit_verifies(task_id)
 
 
 # --- after a crash, and after an error that leaves open whether it happened ----------------------

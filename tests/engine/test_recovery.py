@@ -121,7 +121,7 @@ def test_begun_query_is_recovered_when_its_lease_is_over(engine: Engine) -> None
     task_id = engine.submit({"op": "effect", "key": "k", "kind": "queryable"})
     held = lease.claim(task_id)
     assert held is not None
-    effects.begin(
+    act = effects.Act(
         tenant_id=engine.tenant.id,
         task_id=task_id,
         step_key="act_queryable",
@@ -130,9 +130,8 @@ def test_begun_query_is_recovered_when_its_lease_is_over(engine: Engine) -> None
         tool="act_queryable",
         target="",
         args_sha256="0" * 64,
-        fence=held.task.fence,
-        request={},
     )
+    effects.begin(act, fence=held.task.fence, request={})
     cut_keeper()
     assert recovery.recover_lost() == 0
     lease.release(held)

@@ -55,6 +55,7 @@ class Subject:
         return audit.append(**values)
 
     def begin(self, **overrides: Any) -> EffectRow:
+        once = {"fence": 1, "approval_id": None, "request": {"name": "report.html"}}
         values = {
             "tenant_id": self.tenant_id,
             "task_id": self.task_id,
@@ -64,11 +65,11 @@ class Subject:
             "tool": "contracts.publish",
             "target": "folder",
             "args_sha256": digest_of(["report.html"]),
-            "fence": 1,
-            "request": {"name": "report.html"},
+            **once,
             **overrides,
         }
-        return effects.begin(**values)
+        call = {name: values.pop(name) for name in once}
+        return effects.begin(effects.Act(**values), **call)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ BUGS = (
         (
             Edit(
                 "tasks_app.engine.commit_sql:_statement",
-                "_OWNED.format(columns=columns)",
-                "_OWNED.format(columns=columns).replace('t.fence = %(fence)s AND ', '')",
+                "_OWNED.format(",
+                "_OWNED.replace('t.fence = %(fence)s AND ', '').format(",
             ),
         ),
     ),
@@ -27,11 +27,21 @@ BUGS = (
         (
             Edit(
                 "tasks_app.engine.commit_sql:_statement",
-                "_OWNED.format(columns=columns)",
-                "_OWNED.format(columns=columns).replace('t.fence = %(fence)s AND ', '')",
+                "_OWNED.format(",
+                "_OWNED.replace('t.fence = %(fence)s AND ', '').format(",
+            ),
+            Edit(
+                "tasks_app.engine.commit_sql:_statement",
+                "{_GUARD}",
+                "{_GUARD.replace('t.fence = %(fence)s AND ', '')}",
             ),
             Edit(
                 "tasks_app.engine.sql:OWN",
+                "AND fence = %(fence)s AND",
+                "AND",
+            ),
+            Edit(
+                "tasks_app.engine.sql:BEGIN_ACT",
                 "AND fence = %(fence)s AND",
                 "AND",
             ),
@@ -71,15 +81,15 @@ BUGS = (
         "Checkpoint and cursor are committed first, the step's result afterwards.",
         (
             Edit(
-                f"{_SESSION}.commit",
+                f"{_SESSION}._write",
                 "held, self._held = self._held, _Held()",
                 "held, self._held = self._held, _Held()\n"
                 "    late, held.steps = (held.steps, {}) if reason else ({}, held.steps)",
             ),
             Edit(
-                f"{_SESSION}.commit",
-                "self._committed(row, held, is_checkpoint=document is not None)",
-                "self._committed(row, held, is_checkpoint=document is not None)\n"
+                f"{_SESSION}._write",
+                "self._committed(row[:4], held, is_checkpoint=document is not None)",
+                "self._committed(row[:4], held, is_checkpoint=document is not None)\n"
                 "    if late:\n"
                 "        self._held.steps = late\n"
                 "        self.commit()",
@@ -188,7 +198,7 @@ BUGS = (
         "An act is begun again whatever the ledger knows of it.",
         (
             Edit(
-                "ledger_app.services.effects:_BEGIN",
+                "ledger_app.services.effects:BEGUN",
                 "AND (e.state IN ('planned', 'failed')"
                 " OR (e.state = 'begun' AND e.kind <> 'opaque'))",
                 "",
