@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.handlers.asgi import ASGIHandler
 from django.db import transaction
 
+from runtime_project.asgi import OneThreadHandler
 from tasks_app.engine import lease
 from tasks_app.events import publisher
 from tasks_app.events.listening import SupervisedListenerManager
@@ -26,7 +26,7 @@ def engine(transactional_db: None) -> Iterator[Engine]:
 @pytest.fixture
 def web(settings: Any, manager: SupervisedListenerManager, tmp_path: Path) -> Iterator[WebServer]:
     settings.STATIC_ROOT = tmp_path
-    with WebServer(ASGIHandler()) as server:
+    with WebServer(OneThreadHandler()) as server:
         yield server
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.handlers.asgi import ASGIHandler
 
+from runtime_project.asgi import OneThreadHandler
 from tasks_app.events import publisher
 from tasks_app.events.listening import SupervisedListenerManager
 from tasks_app.models import Task
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs/how-to/follow-a-task.md"
 @pytest.fixture
 def web(settings: Any, manager: SupervisedListenerManager, tmp_path: Path) -> Iterator[WebServer]:
     settings.STATIC_ROOT = tmp_path
-    with WebServer(ASGIHandler()) as server:
+    with WebServer(OneThreadHandler()) as server:
         yield server
 
 

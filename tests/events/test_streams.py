@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from django.contrib.sessions.backends.db import SessionStore
-from django.core.handlers.asgi import ASGIHandler
 from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
+from runtime_project.asgi import OneThreadHandler
 from runtime_project.local.processes import wait_until
 from runtime_project.local.redis_server import EmbeddedRedis
 from tasks_app.events import publisher, stream
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def web(settings: Any, manager: SupervisedListenerManager, tmp_path: Path) -> Iterator[WebServer]:
     settings.STATIC_ROOT = tmp_path
-    with WebServer(ASGIHandler()) as server:
+    with WebServer(OneThreadHandler()) as server:
         yield server
         assert wait_until(lambda: STREAMS.count() == 0, seconds=10), (
             "a closed stream keeps its place"
