@@ -61,11 +61,20 @@ def cost_micros(units: int, micros_per_million: int) -> int:
     return -(-units * micros_per_million // _PER_MILLION)
 
 
-def crossed(before: int, after: int, limit: int | None) -> int:
-    """Return the highest notice that `after` reached and `before` had not; 0 for none."""
-    if not limit:
-        return 0
+def notice_of(
+    kind: str, before: float, after: float, limit: int | None
+) -> dict[str, object] | None:
+    """Return what people are told when `after` reached a share of the limit and `before` had not.
+
+    A limit of 0 is reached by the first that is used.
+    """
+    if limit is None:
+        return None
     reached = [
-        percent for percent in NOTICE_PERCENT if before * 100 < percent * limit <= after * 100
+        percent
+        for percent in NOTICE_PERCENT
+        if (before * 100 < percent * limit <= after * 100) or (limit == 0 and before <= 0 < after)
     ]
-    return max(reached, default=0)
+    if not reached:
+        return None
+    return {"kind": str(kind), "percent": max(reached), "spent": int(after), "limit": limit}

@@ -11,9 +11,10 @@ from django.db.models import Max
 
 from ledger_app.services import usage
 from tasks_app.domain.budgets import (
+    COUNTED,
     BudgetKind,
     cost_micros,
-    crossed,
+    notice_of,
 )
 from tasks_app.domain.errors import (
     BudgetExceededError,
@@ -22,7 +23,7 @@ from tasks_app.domain.errors import (
 from tasks_app.engine.session import SliceSession
 from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
-from tasks_app.models import Price, Tenant
+from tasks_app.models import Budget, Price, Tenant
 from tasks_app.workflows.definition import Estimate
 
 DEFAULT_CURRENCY = "USD"
@@ -72,19 +73,54 @@ RETURNING spent, limit_amount
 """
 
 
-def check_counted(session: SliceSession) -> None:
-    """Refuse the next step when the task's steps or active time are used up (S75).
+def check_limits(session: SliceSession) -> None:
+    """Refuse the next step of a task that has used up its steps or its active time (S75).
 
-    Nothing is read: the claim brought the limits and what was used before.
+    So too when more of another kind was used than the task may use: an estimate was too low, or
+    there was none (S72). What is just used up stops only a call that needs some of it.
 
     Raises: BudgetExceededError.
     """
+    _know_spent(session)
     if not session.is_out_of_budget:
         return
+    limits = session.task.budget
     for kind, used in session.counted.items():
-        limit = session.task.budget.get(kind)
-        if limit is not None and used >= limit:
-            raise BudgetExceededError(kind, limit, int(used))
+        if kind in limits and used >= limits[kind]:
+            raise BudgetExceededError(kind, limits[kind], int(used))
+    for kind, used in (session.spent or {}).items():
+        if used > limits[kind]:
+            raise BudgetExceededError(kind, limits[kind], used)
+
+
+def _know_spent(session: SliceSession) -> None:
+    """Read once a slice what was spent before it; from there on every entry tells the new sum."""
+    task = session.task
+    if session.spent is not None or not session.is_limited:
+        return
+    kinds = task.budget.keys() - COUNTED
+    rows = Budget.objects.for_tenant(task.tenant_id).filter(task_id=task.id, kind__in=kinds)
+    # Nothing is there to be read when a task first begins.
+    is_new = task.fence == 1 or not kinds
+    session.spent = {} if is_new else dict(rows.values_list("kind", "spent"))
+
+
+def may_be_over(session: SliceSession) -> bool:
+    """Tell whether what calls used, and no commit has entered yet, may be more than is allowed."""
+    if not session.reports or not session.is_limited:
+        return False
+    limits, spent = session.task.budget, session.spent or {}
+    tokens = sum(report.input_tokens + report.output_tokens for report in session.reports)
+    costs = [report.cost_micros for report in session.reports]
+    used = {
+        BudgetKind.TOKENS: tokens,
+        # What has no price yet is priced when it is entered.
+        BudgetKind.MONEY_MICROS: sum(cost or 0 for cost in costs),
+    }
+    return (BudgetKind.MONEY_MICROS in limits and None in costs) or any(
+        kind in limits and spent.get(kind, 0) + amount > limits[kind]
+        for kind, amount in used.items()
+    )
 
 
 def reserve(session: SliceSession, source: str, estimate: Estimate, *, calls: int = 1) -> None:
@@ -137,7 +173,7 @@ def release(session: SliceSession, source: str, estimate: Estimate) -> None:
 
 def is_concerned(session: SliceSession, estimate: Estimate | None) -> bool:
     """Tell whether the outcome of a call changes a budget or the ledger's usage."""
-    return session.has_reports or (estimate is not None and bool(session.task.budget))
+    return bool(session.reports) or (estimate is not None and bool(session.task.budget))
 
 
 def charge(session: SliceSession) -> set[BudgetKind]:
@@ -215,12 +251,11 @@ def settle_reservation(
 
 
 def _notice(session: SliceSession, kind: str, amount: int, spent: int, limit: int | None) -> None:
-    """Tell people when 80 and 100 % of a limit are used (S74)."""
-    percent = crossed(spent - amount, spent, limit)
-    if percent:
-        session.hold_event(
-            EventType.BUDGET, {"kind": kind, "percent": percent, "spent": spent, "limit": limit}
-        )
+    """Note the new sum, and tell people when 80 and 100 % of a limit are used (S74)."""
+    session.spent = {**(session.spent or {}), kind: spent}
+    notice = notice_of(kind, spent - amount, spent, limit)
+    if notice is not None:
+        session.hold_event(EventType.BUDGET, notice)
 
 
 def _priced(session: SliceSession, estimate: Estimate, calls: int) -> dict[BudgetKind, int]:

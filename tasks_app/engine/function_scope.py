@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
 
 from tasks_app.domain.errors import ConfigurationError
-from tasks_app.engine import child_runner, effect_runner, safe_point, step_runner, values, waits
+from tasks_app.engine import (
+    child_runner,
+    effect_runner,
+    limits,
+    safe_point,
+    step_runner,
+    values,
+    waits,
+)
 from tasks_app.engine.function_memo import Memo
 from tasks_app.engine.session import BoundStep
 from tasks_app.engine.step_context import RunningStep
@@ -209,7 +217,7 @@ class Scope:
         options = {"external_id": external_id} if external_id else {}
         row = self.memo.reach(name, "step", step.name, (args, kwargs), options)
         if row.status not in _DONE:
-            safe_point.pass_by(self.run.session)
+            self._pass_by(row)
             self.impure |= not step.pure
             self.run.session.bound_steps[row.key] = BoundStep(step, function)
             step_runner.run_step(self.run.session, row)
@@ -218,7 +226,7 @@ class Scope:
     def _act(self, row: Step, asked: Step | None, bound: BoundStep) -> None:
         """Do the act of an effect, after its approval if it needs one."""
         session = self.run.session
-        safe_point.pass_by(session)
+        self._pass_by(row)
         self.impure = True
         session.store(*([asked, row] if asked else [row]))
         session.bound_steps[row.key] = bound
@@ -231,10 +239,15 @@ class Scope:
 
     def _await(self, row: Step, runner: Callable[[Any, Step], None]) -> None:
         if row.status not in _DONE:
-            safe_point.pass_by(self.run.session)
+            self._pass_by(row)
             self.impure = True
             self.run.session.store(row)
             runner(self.run.session, row)
+
+    def _pass_by(self, row: Step) -> None:
+        """Go on to a call whose outcome is not stored, if nothing stands before it."""
+        safe_point.pass_by(self.run.session)
+        limits.check(self.run.session, row)
 
     def _reach_approval(self, name: str, act: StepDefinition, ask: Ask) -> tuple[Step, str]:
         options = approval_options(act.name, ask.deadline, ask.quorum, ask.on_timeout)

@@ -118,6 +118,8 @@ class _MapRun:
                 session = self.session
                 if session.flush_due or session.is_spent or session.is_out_of_budget:
                     break
+                if budgets.may_be_over(session):
+                    break
                 if session.look_for_commands():
                     break
         finally:

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from ledger_app.services.effect_sql import EffectPart
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
+from tasks_app.domain.budgets import BudgetKind, notice_of
 from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
 from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import TaskStatus
@@ -66,6 +67,7 @@ class _Held:
     ranges: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     units: int = 0
+    active_seconds: float = 0.0
     since: float = 0.0
 
     @property
@@ -99,7 +101,10 @@ class SliceSession:
         self.steps_done = 0
         self.started_at = time.monotonic()
         # What calls used and no commit has entered yet.
-        self._reports: list[UsageReport] = []
+        self.reports: list[UsageReport] = []
+        # What the task has spent of each kind that is entered with results; see `budgets`.
+        self.spent: dict[str, int] | None = None
+        self._active_stored = self.task.active_seconds
         self._active_until = self.started_at
         self._references: checkpoints.References | None = None
         self._held = _Held()
@@ -213,17 +218,12 @@ class SliceSession:
 
     def report(self, usage: UsageReport) -> None:
         """Take down what a call used; entered with the step's outcome."""
-        self._reports.append(usage)
+        self.reports.append(usage)
 
     def take_reports(self) -> list[UsageReport]:
         """Return what is not entered yet, and forget it."""
-        reports, self._reports = self._reports, []
+        reports, self.reports = self.reports, []
         return reports
-
-    @property
-    def has_reports(self) -> bool:
-        """Tell whether a call used something that is not entered yet."""
-        return bool(self._reports)
 
     @property
     def counted(self) -> dict[str, float]:
@@ -242,9 +242,9 @@ class SliceSession:
     def is_out_of_budget(self) -> bool:
         """Tell whether the next step would be one too many."""
         limits = self.task.budget
-        return self.is_limited and any(
-            limits.get(kind) is not None and used >= limits[kind]
-            for kind, used in self.counted.items()
+        return self.is_limited and (
+            any(kind in limits and used >= limits[kind] for kind, used in self.counted.items())
+            or any(used > limits[kind] for kind, used in (self.spent or {}).items())
         )
 
     def _touch(self) -> None:
@@ -307,8 +307,10 @@ class SliceSession:
         self.lease.check()
         syncpoints.reach("step.before_commit", self.task.id, self.task.fence)
         held, self._held = self._held, _Held()
+        held.active_seconds = self._active_seconds()
         document = self._checkpoint_row(reason, held) if reason else None
         self._tell_progress(held, is_last=reason not in {"", "policy"})
+        self._tell_limits(held)
         row = fetch_row(*self._statement(held, document, act))
         if row is None:
             return False
@@ -333,6 +335,7 @@ class SliceSession:
         task.event_seq, task.checkpoint_seq, command_seq, task.status = row
         self.lease.command_seq = max(self.lease.command_seq, command_seq)
         self._looked_at = time.monotonic()
+        self._active_stored += held.active_seconds
         if is_checkpoint:
             self._units_since_checkpoint = 0
             self._checkpoint_at = time.monotonic()
@@ -380,7 +383,7 @@ class SliceSession:
                 "fence": task.fence,
                 "next_position": self.next_position,
                 "units_done": held.units,
-                "active_seconds": self._active_seconds(),
+                "active_seconds": held.active_seconds,
                 "progress_done": task.progress_done,
                 "progress_total": task.progress_total,
                 "phase": self.phase[:100],
@@ -400,6 +403,20 @@ class SliceSession:
         is_time = is_last or now - self._told_at >= PROGRESS_PAUSE_SECONDS
         if self.task.progress_done != self._told_done and is_time:
             held.events.append({"type": EventType.PROGRESS, "data": self._progress_told(now)})
+
+    def _tell_limits(self, held: _Held) -> None:
+        """Add an event when this commit reaches 80 or 100 % of what the engine counts (S74)."""
+        limits = self.task.budget
+        if not limits:
+            return
+        steps, active = self.task.steps_done + self.steps_done, self._active_stored
+        for kind, before, after in (
+            (BudgetKind.STEPS, steps - held.units, steps),
+            (BudgetKind.ACTIVE_SECONDS, active, active + held.active_seconds),
+        ):
+            notice = notice_of(kind, before, after, limits.get(kind))
+            if notice is not None:
+                held.events.append({"type": EventType.BUDGET, "data": notice})
 
     def _progress_told(self, now: float) -> dict[str, object]:
         self._told_at, self._told_done = now, self.task.progress_done

@@ -13,7 +13,6 @@ from django.db import DatabaseError, InterfaceError
 from django.db.models.functions import Now
 
 from tasks_app.domain.errors import (
-    BudgetExceededError,
     ConfigurationError,
     CorruptCheckpointError,
     LeaseLost,
@@ -22,7 +21,6 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import (
-    budgets,
     checkpoints,
     child_runner,
     continuation,
@@ -30,6 +28,7 @@ from tasks_app.engine import (
     effect_runner,
     function_runner,
     holding,
+    limits,
     map_runner,
     outage,
     plans,
@@ -231,7 +230,7 @@ class _SliceRunner:
         session = self.session
         versions.require_step(session.definition, step.kind, step.method)
         session.step_began_at = time.monotonic()
-        self._check_limits(step)
+        limits.check(session, step)
         if step.status == "failed":
             self._fail_again(step)
         if not all(session.arguments.is_true(c) for c in step.options.get("when", ())):
@@ -256,25 +255,6 @@ class _SliceRunner:
                 child_runner.run_child(session, step)
             case _:
                 raise ConfigurationError(f"unknown kind of step {step.kind}")
-
-    def _check_limits(self, step: Step) -> None:
-        """Before each step: the deadline, then what the engine counts itself (S75)."""
-        session = self.session
-        if session.task.closing_as:
-            # What is to be undone is undone, whatever it takes.
-            return
-        deadline = session.task.deadline_at
-        if deadline is not None and session.lease.now >= deadline:
-            with session.owned():
-                session.commit(checkpoint="deadline")
-                ending = delivery.fail_task(
-                    session, delivery.DEADLINE_PASSED, stop_reason="max_duration"
-                )
-            raise ending
-        try:
-            budgets.check_counted(session)
-        except BudgetExceededError as error:
-            step_runner.out_of_budget(session, step, error)
 
     def _fail_again(self, step: Step) -> None:
         """A step failed for good, but a command came before the task could."""

@@ -100,7 +100,7 @@ def _run_atomic(
             ctx.write_artifacts()
             succeed(session, step, value)
             session.commit(checkpoint="expensive" if declared.expensive else "")
-            if session.has_reports:
+            if session.reports:
                 # Behind the commit, which locks the task: budget rows come later in the order.
                 budgets.charge(session)
     except _BodyError as failed:

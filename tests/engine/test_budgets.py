@@ -39,6 +39,8 @@ class Calls(BaseModel):
     acts: int = 0
     not_done: bool = False
     over: list[int] = []
+    unforeseen: list[int] = []
+    unforeseen_items: list[int] = []
     child: list[int] = []
     share: float | None = None
     wait: bool = True
@@ -57,6 +59,10 @@ class Spender(Workflow[Calls, None]):
             p.step(self.ask, number, used, goal.fail_first, goal.report)
         if goal.over:
             p.map(self.classify, goal.over, chunk=3, on_error=Collect())
+        for number, used in enumerate(goal.unforeseen):
+            p.step(self.wonder, number, used)
+        if goal.unforeseen_items:
+            p.map(self.wonder_about, goal.unforeseen_items)
         for _ in range(goal.twins if goal.child else 0):
             child_goal = {"uses": goal.child}
             p.child(Spender, child_goal, wait=goal.wait, budget_share=goal.share)
@@ -80,6 +86,17 @@ class Spender(Workflow[Calls, None]):
         if item < 0:
             raise ItemError("negative", "no")
         return item
+
+    @step()
+    def wonder(self, ctx: StepContext, number: int, used: int) -> None:
+        RUNS.append(f"{ctx.task_id}:wonder {number}")
+        if used:
+            ctx.usage(ctx.step_key, model="small", input_tokens=used)
+
+    @step(pure=True)
+    def wonder_about(self, ctx: StepContext, used: int) -> None:
+        RUNS.append(f"{ctx.task_id}:about")
+        ctx.usage(str(len(RUNS)), model="small", input_tokens=used, cost_micros=used)
 
     @effect(kind="keyed", retry=QUICK)
     def act(self, ctx: StepContext, number: int, not_done: bool) -> str:
@@ -152,6 +169,58 @@ def test_overrun_is_kept_and_ends_the_task(engine: Engine, submit: Any) -> None:
     task_id = submit([170, 10], budget={"tokens": 200})
     assert engine.drive(task_id).stop_reason == "budget_exceeded"
     assert budget(engine, task_id, "tokens") == (170, 0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "uses", "done"),
+    [(1200, [500] * 20, 3), (1000, [500, 500, 0, 0], 4), (0, [500] * 3, 1), (0, [0, 0], 2)],
+)
+def test_use_that_nobody_foresaw_ends_the_task(
+    engine: Engine, submit: Any, limit: int, uses: list[int], done: int
+) -> None:
+    """S72: steps without an estimate pass a limit by one call at most; other steps go on."""
+    task_id = submit([], unforeseen=uses, budget={"tokens": limit})
+    task = engine.drive(task_id)
+    assert sum(line.startswith(f"{task_id}:wonder") for line in RUNS) == done
+    assert task.stop_reason == ("" if done == len(uses) else "budget_exceeded")
+
+
+def test_use_of_an_earlier_slice_ends_the_task(engine: Engine, submit: Any) -> None:
+    """The next worker knows what was spent before it."""
+    task_id = submit([], unforeseen=[300], acts=1, budget={"tokens": 200})
+    assert engine.drive(task_id).stop_reason == "budget_exceeded"
+    late = submit([90], fail_first=True, unforeseen=[1], budget={"tokens": 150})
+    assert engine.drive(late).stop_reason == "budget_exceeded"
+
+
+@pytest.mark.parametrize("kind", ["tokens", "money_micros"])
+def test_items_pass_a_limit_by_one_call(engine: Engine, submit: Any, kind: str) -> None:
+    """A map looks at what was used after each item, not only after each range."""
+    task_id = submit([], unforeseen_items=[50] * 40, budget={kind: 120})
+    assert engine.drive(task_id).stop_reason == "budget_exceeded"
+    assert RUNS.count(f"{task_id}:about") == 3
+    assert budget(engine, task_id, kind) == (150, 0)
+
+
+def notices(engine: Engine, task_id: UUID) -> list[tuple[str, int, int]]:
+    events = Event.objects.for_tenant(engine.tenant.id).filter(task_id=task_id, type="budget")
+    return [
+        (event.data["kind"], event.data["percent"], event.data["spent"])
+        for event in events.order_by("seq")
+    ]
+
+
+def test_people_hear_of_counted_limits(engine: Engine, submit: Any) -> None:
+    """S74: steps and active time are told of like what calls use, over slices and ranges."""
+    task_id = submit([0] * 4, budget={"steps": 3})
+    assert engine.drive(task_id).stop_reason == "budget_exceeded"
+    assert notices(engine, task_id) == [("steps", 100, 3)]
+    ranges = submit([], over=list(range(10)), budget={"steps": 10})
+    engine.drive(ranges)
+    assert notices(engine, ranges) == [("steps", 80, 9), ("steps", 100, 10)]
+    timed = submit([0], budget={"active_seconds": 0})
+    engine.drive(timed)
+    assert [kind for kind, _, _ in notices(engine, timed)] == ["active_seconds"]
 
 
 def test_people_hear_of_eighty_percent_once(engine: Engine, submit: Any) -> None:

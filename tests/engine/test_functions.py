@@ -8,7 +8,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from tasks_app.models import Checkpoint, Event
+from tasks_app.models import Checkpoint, Event, Task
 from tasks_app.workflows import (
     FunctionContext,
     Retry,
@@ -208,3 +208,16 @@ def test_context_gives_what_is_the_same_at_every_try(
     settings.RUNTIME = {**settings.RUNTIME, "step_secrets": ()}
     refused = engine.drive(submit(engine, "looks"))
     assert (refused.status, refused.error["code"]) == ("failed", "secret_unavailable")
+
+
+def test_function_stops_at_its_limits(engine: Engine) -> None:
+    """Steps and time are counted in functions as in plans, and the deadline is looked at."""
+    task_id = start(engine, agent)
+    Task.objects.for_tenant(engine.tenant.id).filter(pk=task_id).update(budget={"steps": 2})
+    task = engine.drive(task_id)
+    assert (task.stop_reason, task.steps_done) == ("budget_exceeded", 2)
+    late = start(engine, agent)
+    Task.objects.for_tenant(engine.tenant.id).filter(pk=late).update(
+        deadline_at="2020-01-01T00:00:00Z"
+    )
+    assert engine.drive(late).stop_reason == "max_duration"
