@@ -67,6 +67,15 @@ def run_django(verb: str) -> None:
     except ImproperlyConfigured as error:
         hint = "" if is_local else " No local stack runs here: start it with python3 manage.py up."
         sys.exit(f"manage.py {verb}: {error}.{hint}")
+    except Exception as error:
+        # A workflow that is declared wrongly: its author needs the line, not our stack.
+        place = getattr(error, "fields", {}).get("place")
+        if type(error).__name__ != "DeclarationError" or place is None:
+            raise
+        sys.exit(
+            "SystemCheckError: System check identified some issues:\n\nERRORS:\n"
+            f"{place}: (tasks_app.E015) {error}\n\nNothing was started. Mend the declaration."
+        )
 
 
 if __name__ == "__main__":

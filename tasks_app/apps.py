@@ -5,6 +5,8 @@ from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 from typing_extensions import override
 
+from tasks_app.domain.errors import ConfigurationError
+
 
 class TasksAppConfig(AppConfig):
     """Loads `durable.py` of every installed application, as the admin loads `admin.py`."""
@@ -17,7 +19,11 @@ class TasksAppConfig(AppConfig):
     def ready(self) -> None:
         # Imported late: django-eventstream reads the settings when it is imported.
         from tasks_app.events import checks, listening  # noqa: F401 - checks register themselves
-        from tasks_app.workflows import checks as declarations  # noqa: F401 - likewise
+        from tasks_app.workflows import checks as of_workflows  # noqa: F401 - likewise
+        from tasks_app.workflows import declarations
 
         listening.install()
-        autodiscover_modules("durable")
+        try:
+            autodiscover_modules("durable")
+        except ConfigurationError as error:
+            raise declarations.blame(error) from error

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar, cast, get_args
+from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar, get_args
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -268,9 +268,12 @@ class Workflow(Generic[GoalT, ResultT]):
         """Return the goal's model, read from the class's type arguments."""
         for base in getattr(cls, "__orig_bases__", ()):
             arguments = get_args(base)
-            if arguments:
-                return cast("type[BaseModel]", arguments[0])
-        raise ConfigurationError(f"{cls.__name__} must name its goal: Workflow[Goal, Result]")
+            goal = arguments[0] if arguments else None
+            if inspect.isclass(goal) and issubclass(goal, BaseModel):
+                return goal
+        raise ConfigurationError(
+            f"{cls.__name__} must name its goal, a pydantic model: Workflow[Goal, Result]"
+        )
 
     @classmethod
     def result_type(cls) -> Any:

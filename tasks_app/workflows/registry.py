@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from ledger_app.domain.effects import EffectKind
 from tasks_app import conf
 from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
+from tasks_app.workflows import declarations
 from tasks_app.workflows.definition import StepDefinition, Workflow, WorkflowInfo
 
 # Workflows of this name exist for deterministic tests and are offered only when asked for.
 TEST_WORKFLOWS = frozenset({"scripted", "scripted.loop"})
 
-# Methods that the engine calls itself.
-_HOOKS = frozenset({"check", "plan", "replan"})
 _known: dict[str, type[Workflow[Any, Any]]] = {}
 
 
@@ -50,47 +48,18 @@ def workflow(
 
 def add(definition: type[Workflow[Any, Any]]) -> None:
     """Register a definition after checking its declarations (E12)."""
+    declarations.check(definition)
     name = definition.workflow_name
     known = _known.get(name)
-    if known is not None and known.__qualname__ != definition.__qualname__:
-        raise ConfigurationError(f"two workflows are called {name}")
-    definition.goal_type()
-    if definition.version in definition.compatible_with:
-        raise ConfigurationError(f"{name}: compatible_with names other versions than its own")
-    steps = definition.declared_steps()
-    for step in steps:
-        if sum(other.name == step.name for other in steps if other is not step):
-            raise ConfigurationError(f"{name}: two steps are called {step.name}")
-        if step.name in _HOOKS:
-            raise ConfigurationError(f"{name}: a step cannot be called {step.name}")
-        if step.kind == "effect":
-            _check_effect(definition, step)
-    missing = set(definition.approve_before) - effect_names(definition)
-    if missing:
-        raise ConfigurationError(f"{name}: approve_before names no effect: {sorted(missing)}")
+    if known is not None and _identity(known) != _identity(definition):
+        places = " and ".join(declarations.place_of(found) for found in (known, definition))
+        raise ConfigurationError(f"two workflows are called {name}: {places}")
     _known[name] = definition
 
 
-def _check_effect(definition: type[Workflow[Any, Any]], act: StepDefinition) -> None:
-    name, kinds = f"{definition.workflow_name}.{act.name}", frozenset(EffectKind)
-    if act.effect_kind not in kinds:
-        raise ConfigurationError(f"{name}: effect kind must be one of {sorted(kinds)}")
-    if bool(act.find) != (act.effect_kind == EffectKind.QUERYABLE):
-        raise ConfigurationError(f"{name}: a queryable effect names its find, no other does")
-    if isinstance(act.find, str) and act.find and not callable(getattr(definition, act.find, None)):
-        raise ConfigurationError(f"{name}: find names no method: {act.find}")
-    if act.compensate:
-        _check_compensation(definition, name, act.compensate)
-    if act.unattended and act.effect_kind != EffectKind.OPAQUE:
-        raise ConfigurationError(f"{name}: only an opaque effect is declared unattended")
-
-
-def _check_compensation(definition: type[Workflow[Any, Any]], name: str, compensation: str) -> None:
-    found = {act.name: act for act in effects(definition)}.get(compensation)
-    if found is None:
-        raise ConfigurationError(f"{name}: compensate names no effect: {compensation}")
-    if found.compensate:
-        raise ConfigurationError(f"{name}: what undoes is not undone itself: {compensation}")
+def _identity(definition: type[Workflow[Any, Any]]) -> tuple[str, str]:
+    """Return what stays the same when a module is loaded again."""
+    return definition.__module__, definition.__qualname__
 
 
 def find_definition(name: str) -> type[Workflow[Any, Any]] | None:
@@ -149,8 +118,16 @@ def _info(definition: type[Workflow[Any, Any]]) -> WorkflowInfo:
         acts=definition.acts,
         approve_before=definition.approve_before,
         definition=definition,
-        schema=definition.goal_type().model_json_schema(),
+        schema=_goal_schema(definition),
     )
+
+
+def _goal_schema(definition: type[Workflow[Any, Any]]) -> dict[str, Any]:
+    """Return the goal's schema with its fields on top; a model that names itself is a reference."""
+    schema = definition.goal_type().model_json_schema()
+    reference = schema.pop("$ref", "")
+    named: dict[str, Any] = schema.get("$defs", {}).get(reference.rpartition("/")[2], {})
+    return {**named, **schema}
 
 
 def forget(name: str) -> None:
