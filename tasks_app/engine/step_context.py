@@ -68,9 +68,8 @@ class RunningStep:
     def __init__(self, session: SliceSession, step: Step, *, atomic: bool = False) -> None:
         self._session = session
         self._task = session.task
+        self._step = step
         self._step_key = step.key
-        self._effect_key = effect_key(step)
-        self._external_id = str(step.options.get("external_id", ""))
         self._told_at = 0.0
         self._messages = 0
         self._atomic = atomic
@@ -86,11 +85,11 @@ class RunningStep:
 
     @property
     def effect_key(self) -> str:
-        return self._effect_key
+        return effect_key(self._step)
 
     @property
     def external_id(self) -> str:
-        return self._external_id
+        return str(self._step.options.get("external_id", ""))
 
     @property
     def deadline(self) -> datetime | None:

@@ -55,7 +55,8 @@ def run_step(session: SliceSession, step: Step) -> None:
         _run_atomic(session, step, bound, lambda ctx: method(ctx, *positional, **named))
         return
     begin(session, step, declared)
-    reserve(session, step, effect_key(step), declared)
+    if declared.estimate is not None:
+        reserve(session, step, effect_key(step), declared)
     try:
         result = call(session, step, declared, lambda ctx: method(ctx, *positional, **named))
         value = values.to_json(method, result)

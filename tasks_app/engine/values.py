@@ -23,6 +23,8 @@ from tasks_app.workflows import ItemList, MapItem, MapResults
 from tasks_app.workflows.values import ItemFault
 
 INLINE_LIMIT_BYTES = 16_384
+# Made once: `json.dumps` makes an encoder at every call that asks for another form.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def pack(tenant_id: UUID, value: Any) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def pack(tenant_id: UUID, value: Any) -> dict[str, Any]:
 
 def _text(value: Any) -> bytes:
     """Return about the bytes that a value takes; the canonical form is only for what is hashed."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 def unpack(tenant_id: UUID, stored: dict[str, Any] | None) -> Any:
@@ -287,7 +289,10 @@ def item_digest(method: str, item: Any, extra: list[Any]) -> str:
 def _function(method: Any) -> tuple[Any, int]:
     """Return the plain function and how many parameters come before the author's own."""
     is_method = hasattr(method, "__func__")
-    return inspect.unwrap(method.__func__ if is_method else method), 1 + is_method
+    return _unwrapped(method.__func__ if is_method else method), 1 + is_method
+
+
+_unwrapped = lru_cache(maxsize=1024)(inspect.unwrap)
 
 
 @lru_cache(maxsize=1024)
