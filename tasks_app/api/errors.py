@@ -65,6 +65,7 @@ KINDS: dict[str, Kind] = {
     "nothing_to_continue": Kind(422, "Nothing is left to do in the thread"),
     "no_pending_interrupt": Kind(409, "No run waits for an answer"),
     "thread_exists": Kind(409, "The thread's name is taken"),
+    "name_taken": Kind(409, "The name is taken"),
     "thread_busy": Kind(409, "Another run of the thread is at work"),
     "run_active": Kind(409, "The run has not ended"),
     "run_finished": Kind(409, "The run has ended"),

@@ -192,6 +192,25 @@ class PriceInput(Input):
     reason: Reason
 
 
+class ScheduleInput(Input):
+    """A workflow to start at times: by a cron expression, or every so many seconds."""
+
+    name: Text = Field(min_length=1, max_length=100)
+    workflow: Text = Field(min_length=1, max_length=100, description="A name of /workflows.")
+    goal: dict[str, Any] = Field(description="What to do; its schema is the workflow's.")
+    title: Text = Field("", max_length=200)
+    priority: WholeNumber = Field(5, ge=0, le=9, description="0 first, 9 last.")
+    budget: BudgetInput | None = None
+    cron: Text = Field("", max_length=100, description="Five fields, as cron has them.")
+    interval_seconds: WholeNumber | None = Field(None, ge=1, le=366 * 24 * 3600)
+    time_zone: Text = Field("UTC", min_length=1, max_length=64)
+    overlap: Literal["skip", "queue", "cancel_previous"] = "skip"
+    catch_up_limit: WholeNumber = Field(
+        1, ge=0, le=100, description="How many missed times are made up for, the newest of them."
+    )
+    jitter_seconds: WholeNumber = Field(0, ge=0, le=3600)
+
+
 class ReasonInput(Input):
     """An act that only needs a reason."""
 

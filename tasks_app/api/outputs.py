@@ -283,6 +283,45 @@ class CommandPage(ListPage[CommandOut]):
     """Commands, newest first."""
 
 
+class ScheduleOut(Output):
+    """A schedule; `firesAt` is null while it is paused."""
+
+    id: UUID
+    name: str
+    workflow: str
+    goal: dict[str, Any]
+    title: str
+    priority: int
+    budget: dict[str, Any]
+    cron: str
+    interval_seconds: int | None
+    time_zone: str
+    overlap: str
+    catch_up_limit: int
+    jitter_seconds: int
+    due_at: datetime | None
+    fires_at: datetime | None
+    paused_at: datetime | None
+    pause_reason: str
+    fired: int
+    skipped: int
+    last_fired_at: datetime | None
+    last_task_id: UUID | None
+    last_error: dict[str, Any] | None
+    version: int
+    created_at: datetime
+
+
+class SchedulePage(ListPage[ScheduleOut]):
+    """Schedules, newest first."""
+
+
+class FiredOut(Output):
+    """The task that a schedule started, or null."""
+
+    task_id: UUID | None
+
+
 class LimitOut(Output):
     """A limit above tasks; `reserved` is what live tasks were granted of it."""
 

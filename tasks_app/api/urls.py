@@ -12,6 +12,7 @@ from tasks_app.api import (
     keys,
     reference,
     repairs,
+    schedules,
     stream,
     tasks,
 )
@@ -52,6 +53,28 @@ _resources: list[URLPattern | URLResolver] = [
     path("whoami", catalogue.WhoAmIView.as_view(), name="whoami"),
     path("budgets", budgets.BudgetListView.as_view(), name="budgets"),
     path("prices", budgets.PriceListView.as_view(), name="prices"),
+    path("schedules", schedules.ScheduleListView.as_view(), name="schedules"),
+    path("schedules/<uuid:schedule_id>", schedules.ScheduleView.as_view(), name="schedule"),
+    path(
+        "schedules/<uuid:schedule_id>/pause",
+        schedules.SchedulePauseView.as_view(),
+        name="schedule-pause",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/resume",
+        schedules.ScheduleResumeView.as_view(),
+        name="schedule-resume",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/fire",
+        schedules.ScheduleFireView.as_view(),
+        name="schedule-fire",
+    ),
+    path(
+        "schedules/<uuid:schedule_id>/delete",
+        schedules.ScheduleDeleteView.as_view(),
+        name="schedule-delete",
+    ),
     path("keys", keys.KeyListView.as_view(), name="keys"),
     path("keys/<uuid:key_id>/rotate", keys.KeyRotateView.as_view(), name="key-rotate"),
     path("keys/<uuid:key_id>/revoke", keys.KeyRevokeView.as_view(), name="key-revoke"),

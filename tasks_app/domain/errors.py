@@ -163,6 +163,15 @@ class NothingToContinueError(RuntimeFault):
         super().__init__("There is nothing to continue in this thread: send an input.")
 
 
+class NameTakenError(RuntimeFault):
+    """Another one of the tenant has this name."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("Another one has this name.", name=name)
+
+
 class ThreadBusyError(RuntimeFault):
     """Another task of the thread is at work or waits, and the new one does not want to wait."""
 

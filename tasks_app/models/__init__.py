@@ -8,6 +8,7 @@ from tasks_app.models.journal import Event
 from tasks_app.models.plan import PlanVersion
 from tasks_app.models.repair import Repair
 from tasks_app.models.run import Run, ThreadState
+from tasks_app.models.schedule import Schedule
 from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
 from tasks_app.models.task import Task, Thread
 
@@ -28,6 +29,7 @@ __all__ = [
     "Repair",
     "Reservation",
     "Run",
+    "Schedule",
     "Slice",
     "SteeringCommand",
     "Step",

@@ -57,6 +57,10 @@ THREAD_KEYS = (
     ("tasks_app_run", "base_state_id", "tasks_app_threadstate"),
     ("tasks_app_run", "final_state_id", "tasks_app_threadstate"),
 )
+SCHEDULE_KEYS = (
+    ("tasks_app_schedule", "thread_id", "tasks_app_thread"),
+    ("tasks_app_schedule", "last_task_id", "tasks_app_task"),
+)
 COMPOSITE_KEYS = (
     *FIRST_COMPOSITE_KEYS,
     *REPAIR_KEYS,
@@ -64,6 +68,7 @@ COMPOSITE_KEYS = (
     *CHILD_KEYS,
     *BUDGET_KEYS,
     *THREAD_KEYS,
+    *SCHEDULE_KEYS,
 )
 
 # Facts of admission that no later statement may name (S9); the first ones are of 0002.

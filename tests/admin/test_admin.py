@@ -97,7 +97,7 @@ def test_every_model_of_the_contract_has_a_page() -> None:
         models.Task, models.Thread, models.Step, models.Slice, models.Checkpoint,
         models.SteeringCommand, models.Approval, models.Event, models.Outbox, models.Artifact,
         models.Tenant, models.Membership, models.ApiKey, models.AgentIdentity, models.Attempt,
-        models.Repair,
+        models.Repair, models.Run, models.ThreadState, models.Schedule,
         Effect, Receipt, Usage, AuditEntry,
     }  # fmt: skip
     assert wanted <= set(OURS)

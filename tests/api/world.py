@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tasks_app.models import ApiKey, Approval, Artifact, Step, Task, Tenant
+from tasks_app.models import ApiKey, Approval, Artifact, Schedule, Step, Task, Tenant, Thread
 from tasks_app.tools.artifact_store import put_blob
 from tests.factories import make_api_key, make_member, make_task, make_tenant
 
@@ -26,6 +26,7 @@ class World:
     approval: Approval
     artifact: Artifact
     key: ApiKey
+    schedule: Schedule
 
     def path(self, template: str) -> str:
         """Return an address with this world's ids."""
@@ -34,6 +35,7 @@ class World:
             approval=self.approval.id,
             artifact=self.artifact.id,
             key=self.key.id,
+            schedule=self.schedule.id,
         )
 
 
@@ -49,7 +51,17 @@ def make_world(**task: Any) -> World:
         size_bytes=blob.size_bytes, sha256=blob.sha256, fence=1,
     )  # fmt: skip
     key, _ = make_api_key(tenant, owner)
-    return World(tenant, owner, row, make_approval(row, step), artifact, key)
+    approval = make_approval(row, step)
+    return World(tenant, owner, row, approval, artifact, key, make_schedule(tenant, owner))
+
+
+def make_schedule(tenant: Tenant, owner: User) -> Schedule:
+    """Return a schedule that is never due."""
+    thread = Thread.objects.create(tenant=tenant, key=f"schedule-{uuid.uuid4()}", owner=owner)
+    return Schedule.objects.create(
+        tenant=tenant, owner=owner, thread=thread, name="yearly", workflow="scripted",
+        goal={"script": []}, cron="0 0 1 1 *", starts_at=timezone.now(),
+    )  # fmt: skip
 
 
 def make_step(task: Task, **values: Any) -> Step:
@@ -74,5 +86,5 @@ def make_approval(task: Task, step: Step, **values: Any) -> Approval:
 
 
 RANDOM_IDS = {name: str(uuid.UUID(int=number)) for number, name in enumerate(
-    ("task", "approval", "artifact", "key"), start=1
+    ("task", "approval", "artifact", "key", "schedule"), start=1
 )}  # fmt: skip

@@ -21,6 +21,7 @@ ATOMIC_FOLDERS = ("tasks_app/admission/", "tasks_app/engine/", "ledger_app/servi
 
 # Files that may read rows of every tenant, each with why. A new one is a decision: see S23.
 ALL_TENANTS = {
+    "tasks_app/admission/firing.py": "the sweeper fires every tenant's schedules",
     "tasks_app/admission/principal.py": "who calls is found before the tenant is known",
     "tasks_app/engine/recovery.py": "the sweeper serves the whole installation",
     "tasks_app/engine/thread_entry.py": "the sweeper cancels what its creator has left",

@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from typing_extensions import override
 
 from tasks_app import conf
+from tasks_app.admission import firing
 from tasks_app.engine import recovery
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     """Sweeps until it is told to stop, or once."""
 
-    help = "Recover lost tasks, wake due ones, expire questions, send owed messages."
+    help = "Recover lost tasks, wake due ones, expire questions, fire schedules, send messages."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,6 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["once"]:
             self.stdout.write(str(recovery.sweep()))
+            self.stdout.write(f"schedules: {firing.fire_due()}")
             return
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -50,6 +52,7 @@ def sweep_until(stop: threading.Event) -> None:
         if began_at - last_at > limits.sweep_seconds + limits.heartbeat_seconds:
             believes_from = began_at + limits.outage_grace_seconds
         try:
+            firing.fire_due()
             counts = recovery.sweep(include_leases=began_at >= believes_from)
             if counts.total:
                 logger.info("sweep.pass", extra={"counts": str(counts)})
