@@ -156,7 +156,7 @@ def _check_levels(value: object) -> bool:
         deeper: list[object] = []
         for item in level:
             if isinstance(item, dict):
-                is_plain = is_plain and all(type(key) is str and key.isascii() for key in item)
+                is_plain = is_plain and _are_ascii(item)
                 children: Iterable[object] = item.values()
             else:
                 children = item  # type: ignore[assignment]
@@ -174,6 +174,14 @@ def _check_levels(value: object) -> bool:
         level = deeper
     check(value)
     return False
+
+
+def _are_ascii(keys: Iterable[object]) -> bool:
+    try:
+        return "".join(keys).isascii()  # type: ignore[arg-type]
+    except TypeError:
+        # A key that is no text: refused by whoever encodes it.
+        return False
 
 
 def _is_plain_kind(child: object) -> bool:

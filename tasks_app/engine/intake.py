@@ -79,7 +79,7 @@ def store_tasks(
             "retry_seconds": conf.runtime().outbox_retry_seconds,
             **_defaults(),
             **_rows(tenant_id, batch),
-            **_entries(tenant_id, batch, actor, via, request_id),
+            "entries": _entries(tenant_id, batch, actor, via, request_id),
         }
         stored |= {row[0] for row in fetch_rows(_statement(), parameters)}
     if takes_budget:
@@ -135,9 +135,11 @@ def _rows(tenant_id: UUID, tasks: Sequence[NewTask]) -> dict[str, str]:
 
 def _entries(
     tenant_id: UUID, tasks: Sequence[NewTask], actor: str, via: str, request_id: str | None
-) -> dict[str, list[Any]]:
-    texts = [
-        audit.texts(
+) -> str:
+    """Return the audit entries as JSON: arrays of texts and bytes would be twice as slow."""
+    entries = []
+    for task in tasks:
+        envelope, details, salt = audit.texts(
             stream=f"task:{task.id}",
             tenant_id=tenant_id,
             actor=actor,
@@ -148,15 +150,10 @@ def _entries(
             request_id=request_id,
             details=_told(task),
         )
-        for task in tasks
-    ]
-    envelopes, details, salts = zip(*texts, strict=True)
-    return {
-        "ids": [task.id for task in tasks],
-        "envelopes": list(envelopes),
-        "details": list(details),
-        "salts": list(salts),
-    }
+        salted = "" if salt is None else salt.hex()
+        entry = {"id": str(task.id), "envelope": envelope, "details": details, "salt": salted}
+        entries.append(entry)
+    return json.dumps(entries)
 
 
 def _told(task: NewTask) -> dict[str, object]:
@@ -200,7 +197,11 @@ def _statement() -> str:
         step_columns=", ".join(step_columns),
         given_step=", ".join(f"g.{name}" for name in step_columns),
         audit=audit.CALL.format(
-            "'task:' || task.id", "task.tenant_id", "a.envelope", "a.details", "a.salt"
+            "'task:' || task.id",
+            "task.tenant_id",
+            "a.envelope",
+            "a.details",
+            "decode(a.salt, 'hex')",
         ),
     )
 
@@ -237,6 +238,6 @@ WITH task AS (
     FROM task WHERE %(owes)s AND NOT awaits_slot
 )
 SELECT task.id, {audit}
-FROM task JOIN unnest(%(ids)s::uuid[], %(envelopes)s::text[], %(details)s::text[],
-    %(salts)s::bytea[]) AS a(id, envelope, details, salt) ON a.id = task.id
+FROM task JOIN jsonb_to_recordset(%(entries)s::jsonb) a(
+    id uuid, envelope text, details text, salt text) ON a.id = task.id
 """

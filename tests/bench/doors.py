@@ -30,6 +30,11 @@ def measure_submission(world: World) -> Iterator[Figure]:
     yield Figure(
         "submission in process", 1 / seconds, "tasks/s", 1200, at_least=True, ratio=bare / seconds
     )
+    count = 2000 if world.quick else 20_000
+    started = time.perf_counter()
+    world.submit_many("bench.steps", [{"steps": 5}] * count)
+    seconds = (time.perf_counter() - started) / count
+    yield Figure("submission in bulk", 1 / seconds, "tasks/s", 9000, at_least=True)
 
 
 def measure_http(world: World) -> Iterator[Figure]:

@@ -42,6 +42,13 @@ class World:
 
         return tasks.admit_task(self.submitter, workflow=workflow, goal=goal, source="code").task_id
 
+    def submit_many(self, workflow: str, goals: list[dict[str, Any]]) -> None:
+        """Admit a task for each goal in one call."""
+        from tasks_app.admission import tasks
+        from tasks_app.workflows import registry
+
+        tasks.submit_many(registry.get_definition(workflow), goals, by=self.submitter)
+
     def run(self, task_id: UUID) -> None:
         """Run slices in this process until the task has completed.
 
