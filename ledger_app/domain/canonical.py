@@ -76,6 +76,14 @@ def cleaned(value: object) -> object:
     return _cleaned(value, 0)
 
 
+def clean_text(text: str) -> str:
+    """Return text that every column takes: lone surrogates and U+0000 become U+FFFD."""
+    text = str(text).replace("\x00", "\ufffd")
+    if text.isascii():
+        return text
+    return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+
+
 def check(value: object, *, allow_nul: bool = True) -> None:
     """Name the first place of a value that has no canonical form.
 
@@ -108,7 +116,7 @@ def _cleaned(value: object, depth: int) -> object:
         case None | bool():
             return value
         case str():
-            return _clean_text(value)
+            return clean_text(value)
         case int():
             return int(value) if abs(value) <= MAX_INTEGER else str(value)
         case float():
@@ -116,20 +124,13 @@ def _cleaned(value: object, depth: int) -> object:
         case Mapping() | list() | tuple() | set() | frozenset() if depth >= MAX_DEPTH:
             return "[too deep]"
         case Mapping():
-            return {_clean_text(str(k)): _cleaned(v, depth + 1) for k, v in value.items()}
+            return {clean_text(str(k)): _cleaned(v, depth + 1) for k, v in value.items()}
         case list() | tuple() | set() | frozenset():
             return [_cleaned(child, depth + 1) for child in value]
         case bytes() | bytearray():
             return f"[{len(value)} bytes]"
         case _:
-            return _clean_text(str(value))
-
-
-def _clean_text(text: str) -> str:
-    text = str(text).replace("\x00", "\ufffd")
-    if text.isascii():
-        return text
-    return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+            return clean_text(str(value))
 
 
 def _dump(value: object) -> bytes:

@@ -41,7 +41,7 @@ def record(
     Transaction: the caller's.
     """
     amounts = (input_tokens, output_tokens, cost_micros)
-    if not all(_is_amount(amount) for amount in amounts):
+    if not all(is_amount(amount) for amount in amounts):
         logger.warning("usage.malformed", extra={"task_id": str(task_id), "source_id": source_id})
         return False
     if not any(amounts):
@@ -54,5 +54,6 @@ def record(
         return bool(cursor.rowcount)
 
 
-def _is_amount(value: object) -> bool:
+def is_amount(value: object) -> bool:
+    """Tell whether a number may be entered: whole, not negative, exact in every reader."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INTEGER

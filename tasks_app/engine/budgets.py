@@ -79,8 +79,10 @@ def check_limits(session: SliceSession) -> None:
     So too when more of another kind was used than the task may use: an estimate was too low, or
     there was none (S72). What is just used up stops only a call that needs some of it.
 
-    Raises: BudgetExceededError.
+    Raises: BudgetExceededError; PriceUnknownError when a call used what nobody has priced (S73).
     """
+    if session.unpriced is not None and session.is_limited:
+        raise session.unpriced
     _know_spent(session)
     if not session.is_out_of_budget:
         return
@@ -184,7 +186,11 @@ def charge(session: SliceSession) -> set[BudgetKind]:
     task, reports = session.task, session.take_reports()
     currency = _currency(task.tenant_id) if reports else ""
     for report in reports:
-        cost = _cost(session, report)
+        try:
+            cost = _cost(session, report)
+        except PriceUnknownError as error:
+            # The call was made and its result counts; no further one starts.
+            session.unpriced, cost = error, 0
         is_new = usage.record(
             tenant_id=task.tenant_id,
             task_id=task.id,

@@ -14,7 +14,7 @@ from ledger_app.services import effects
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import BudgetExceededError, EngineSignal, PriceUnknownError
 from tasks_app.engine import approvals, budgets, compensation, holding, step_runner, values
-from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
+from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession, storable
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
 from tasks_app.workflows import EffectNotDoneError, Found
@@ -298,7 +298,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
 
     An act that cannot be undone holds the task for a person, who may have it tried again.
     """
-    facts = {"code": error.code, "message": error.message}
+    facts = storable({"code": error.code, "message": error.message})
     undoes = compensation.compensated_key(step) is not None
     if undoes:
         step.attempts = 0
@@ -312,7 +312,7 @@ def _settle_failed(session: SliceSession, step: Step, error: EffectNotDoneError)
         budgets.charge(session)
         _note(session, step, EffectState.FAILED)
         if undoes:
-            holding.hold_at(session, step, "compensation_failed", error.message)
+            holding.hold_at(session, step, "compensation_failed", facts["message"])
         else:
             session.commit(checkpoint="effect")
             ending = step_runner.fail_for_good(session, step, facts, "effect_failed")

@@ -12,6 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import cleaned, digest_of
 from tasks_app.domain.errors import ConfigurationError
+from tasks_app.engine.session import storable
 from tasks_app.models import Step
 from tasks_app.workflows.values import StepFailedError
 
@@ -70,7 +71,7 @@ class Memo:
             StepFailedError: it failed for good before.
             NotRepeatableError: another call is stored under its name.
         """
-        key = self._key(name)
+        key, options = self._key(name), storable(options)
         encoded = _encoded(key, *arguments)
         signature = digest_of(
             {

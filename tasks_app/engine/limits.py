@@ -1,6 +1,6 @@
 """What a step must not begin without: time before the deadline, and room in the task's limits."""
 
-from tasks_app.domain.errors import BudgetExceededError
+from tasks_app.domain.errors import BudgetExceededError, PriceUnknownError
 from tasks_app.engine import budgets, delivery, step_runner
 from tasks_app.engine.session import SliceSession
 from tasks_app.models import Step
@@ -25,5 +25,5 @@ def check(session: SliceSession, step: Step) -> None:
         raise ending
     try:
         budgets.check_limits(session)
-    except BudgetExceededError as error:
+    except (BudgetExceededError, PriceUnknownError) as error:
         step_runner.out_of_budget(session, step, error)

@@ -6,7 +6,7 @@ from typing import Any
 from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.engine import budgets, step_runner, values
-from tasks_app.engine.session import SliceSession
+from tasks_app.engine.session import SliceSession, storable
 from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.models import Step, StepRange
 from tasks_app.workflows import ItemError
@@ -165,7 +165,7 @@ class _MapRun:
         except ItemError as error:
             if not self.collect:
                 raise _ItemStopError(error) from error
-            return {"error": {"code": error.code, "message": error.message[:500]}}
+            return {"error": storable({"code": error.code, "message": str(error.message)[:500]})}
         except Exception as error:
             self.step.attempts += 1
             # The last try of an item that a collecting map may pass over.

@@ -12,12 +12,13 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from ledger_app.domain.canonical import clean_text, cleaned
 from ledger_app.services.effect_sql import EffectPart
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.domain.budgets import BudgetKind, notice_of
 from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
-from tasks_app.domain.errors import EngineSignal, LeaseLost
+from tasks_app.domain.errors import EngineSignal, LeaseLost, PriceUnknownError
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import checkpoints, commit_sql, queue, shutdown, sql, transitions
 from tasks_app.engine.lease import ClaimedTask, Lease
@@ -35,6 +36,7 @@ LOOK_SECONDS = 0.05
 WAITING_LOOK_SECONDS = 0.5
 # The journal tells of progress at most this often.
 PROGRESS_PAUSE_SECONDS = 0.25
+PHASE_MAX = 100
 
 
 class SliceDone(EngineSignal):
@@ -96,7 +98,7 @@ class SliceSession:
         self.variables: dict[str, Any] = {}
         # Tells a checkpoint what is done; a function has a way of its own.
         self.completed_steps: Callable[[], list[str]] = self._completed_plan
-        self.phase = ""
+        self._phase = ""
         self.step_began_at = time.monotonic()
         self.steps_done = 0
         self.started_at = time.monotonic()
@@ -104,6 +106,7 @@ class SliceSession:
         self.reports: list[UsageReport] = []
         # What the task has spent of each kind that is entered with results; see `budgets`.
         self.spent: dict[str, int] | None = None
+        self.unpriced: PriceUnknownError | None = None
         self._active_stored = self.task.active_seconds
         self._active_until = self.started_at
         self._references: checkpoints.References | None = None
@@ -133,6 +136,15 @@ class SliceSession:
         return BoundStep(declared, self.workflow.callable_of(step.method))
 
     @property
+    def phase(self) -> str:
+        """Return what people see that the task is at."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, text: str) -> None:
+        self._phase = clean_text(text)[:PHASE_MAX]
+
+    @property
     def references(self) -> checkpoints.References:
         """Return what checkpoints name; nothing is there to be read when a task first begins."""
         if self._references is None:
@@ -158,7 +170,7 @@ class SliceSession:
     ) -> None:
         """Hold a step's outcome for the next commit."""
         step.status = status
-        step.error = None if error is None else dict(error)
+        step.error = error = None if error is None else storable(error)
         self._touch()
         outcome = {
             "id": step.id,
@@ -201,7 +213,7 @@ class SliceSession:
     def hold_event(self, event_type: str, data: Mapping[str, object]) -> None:
         """Hold a journal event; it becomes visible with the commit that it tells of."""
         self._touch()
-        self._held.events.append({"type": event_type, "data": dict(data)})
+        self._held.events.append({"type": event_type, "data": storable(data)})
 
     def count_units(self, units: int) -> None:
         """Count finished work: one for a step, one for an item of a map."""
@@ -386,7 +398,7 @@ class SliceSession:
                 "active_seconds": held.active_seconds,
                 "progress_done": task.progress_done,
                 "progress_total": task.progress_total,
-                "phase": self.phase[:100],
+                "phase": self.phase,
             },
             steps=list(held.steps.values()),
             added=list(held.added.values()),
@@ -548,6 +560,11 @@ class SliceSession:
             self.task.status != TaskStatus.WORKING
             or self.lease.command_seq > self.task.steering_cursor
         )
+
+
+def storable(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts, with what an author's code has said, in the nearest form that a row takes."""
+    return {clean_text(str(name)): cleaned(fact) for name, fact in facts.items()}
 
 
 def _is_new(step: Step) -> bool:

@@ -14,7 +14,9 @@ from uuid import UUID
 from django.db import connection
 from pydantic import BaseModel
 
+from ledger_app.domain.canonical import clean_text
 from ledger_app.domain.redaction import redact
+from ledger_app.services.usage import is_amount
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import lease as leases
 from tasks_app.engine import secret_values, thread_values
@@ -29,6 +31,8 @@ from tasks_app.workflows import ArtifactRef, ItemList
 _PROGRESS_PAUSE_SECONDS = 0.25
 _ITEM_STRIDE = 50
 _MESSAGE_MAX = 500
+_NAME_MAX = 255
+_MEDIA_TYPE_MAX = 100
 
 # An artifact is a row only while its step's worker still owns the task (E3).
 _PUT_ARTIFACT = """
@@ -183,9 +187,13 @@ class RunningStep:
         output_tokens: int = 0,
         cost_micros: int | None = None,
     ) -> None:
-        self._session.report(
-            UsageReport(source_id, model, input_tokens, output_tokens, cost_micros)
-        )
+        amounts = (input_tokens, output_tokens, 0 if cost_micros is None else cost_micros)
+        if not all(is_amount(amount) for amount in amounts):
+            # As providers sometimes report: the call was made, and its result counts.
+            self.log("A report of usage was not counted: its numbers are malformed.", model=model)
+            return
+        called, by = clean_text(str(source_id)), clean_text(str(model))
+        self._session.report(UsageReport(called, by, input_tokens, output_tokens, cost_micros))
 
     def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
         offsets: list[int] = []
@@ -211,6 +219,7 @@ class RunningStep:
         self, name: str, media_type: str, stored: StoredBlob, *, presented: bool
     ) -> ArtifactRef:
         self._session.lease.check()
+        name, media_type = clean_text(name)[:_NAME_MAX], clean_text(media_type)[:_MEDIA_TYPE_MAX]
         reference = ArtifactRef(
             # The same content under the same name has the same id at every try.
             artifact_id=self.uuid(f"artifact:{name}:{stored.sha256}"),
@@ -224,7 +233,7 @@ class RunningStep:
             "fence": self._task.fence,
             "id": reference.artifact_id,
             "step_key": self._step_key,
-            "name": name[:255],
+            "name": name,
             "media_type": media_type,
             "size": stored.size_bytes,
             "sha256": stored.sha256,

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -26,7 +26,13 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.engine import budgets, delivery, holding, secret_values, transitions, values
 from tasks_app.engine.lease import Lease, database_now
-from tasks_app.engine.session import BoundStep, SafePointNeeded, SliceDone, SliceSession
+from tasks_app.engine.session import (
+    BoundStep,
+    SafePointNeeded,
+    SliceDone,
+    SliceSession,
+    storable,
+)
 from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Attempt, Step
@@ -343,17 +349,29 @@ def add_attempt(
 
 
 def describe(error: Exception) -> dict[str, Any]:
-    """Return an error as redacted facts: class, message, the newest lines of its trace."""
+    """Return an error as redacted facts: class, message, the newest lines of its trace.
+
+    An exception of an author's code may say anything, and may fail to say it: what is returned can
+    be stored.
+    """
     trace = traceback.format_exception(error)[-_TRACE_LINES:]
+    evidence, code = getattr(error, "evidence", None), getattr(error, "code", None)
     facts = {
-        **getattr(error, "evidence", {}),
+        **(evidence if isinstance(evidence, Mapping) else {}),
         "type": type(error).__name__,
-        "code": getattr(error, "code", "") or type(error).__name__,
-        "message": secret_values.scrub(str(error))[:_MESSAGE_MAX],
+        "code": code if isinstance(code, str) and code else type(error).__name__,
+        "message": secret_values.scrub(_said(error))[:_MESSAGE_MAX],
         "trace": secret_values.scrub("".join(trace))[-4000:],
     }
     redacted = redact(facts)
-    return redacted if isinstance(redacted, dict) else facts
+    return storable(redacted if isinstance(redacted, dict) else facts)
+
+
+def _said(error: Exception) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - the author's code may raise anything
+        return f"{type(error).__name__} that cannot say what it means"
 
 
 def _pause(declared: StepDefinition, attempts: int) -> timedelta:

@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from psycopg.types.json import Jsonb
 
+from ledger_app.domain.canonical import cleaned
 from ledger_app.services import audit
 from ledger_app.services.statements import fetch_row
 from tasks_app.domain.errors import LeaseLost
@@ -157,7 +158,7 @@ def finish(
             "receipt_id": receipt_id,
             "phase": "",
             "result": None if result is None else Jsonb(result),
-            "error": None if error is None else Jsonb(dict(error)),
+            "error": None if error is None else _stored(error),
             "stop_reason": stop_reason,
         },
         ended=ended,
@@ -227,7 +228,7 @@ def move(
         source.value,
         *([] if fence is None else [fence]),
         len(events),
-        Jsonb(events),
+        _stored(events),
     ]
     more = _FORGOTTEN if target in TERMINAL else ""
     if ended is not None:
@@ -285,7 +286,7 @@ def append_event(
     Args:
         bump: how much `state_version` grows: 1 when a command or approval was accepted.
     """
-    parameters: list[Any] = [bump, task_id, tenant_id, event_type, Jsonb(dict(data))]
+    parameters: list[Any] = [bump, task_id, tenant_id, event_type, _stored(data)]
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -323,6 +324,11 @@ def tell(
     )
 
 
+def _stored(value: object) -> Jsonb:
+    """Return JSON in the nearest form that a row takes: some of it is text of an author's code."""
+    return Jsonb(cleaned(value))
+
+
 def _status_event(source: TaskStatus, target: TaskStatus, reason: str) -> dict[str, str]:
     data = {"source": source.value, "target": target.value}
     return {**data, "reason": reason} if reason else data
@@ -354,7 +360,7 @@ def dead_letter(
         fence=fence,
         reason=code,
         columns={
-            "error": Jsonb({"code": code, **evidence}),
+            "error": _stored({"code": code, **evidence}),
             "stop_reason": "dead_lettered",
         },
         details=evidence,
