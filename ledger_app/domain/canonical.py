@@ -111,6 +111,26 @@ def check(value: object, *, allow_nul: bool = True) -> None:
                 _check_scalar(item, pointer, allow_nul=allow_nul)
 
 
+def check_kept(value: object) -> None:
+    """Name the first place of JSON data that `cleaned` would not keep: not finite, or too deep.
+
+    Raises:
+        NotCanonicalError: with a JSON pointer to the place.
+    """
+    pending: list[tuple[object, str, int]] = [(value, "", 0)]
+    while pending:
+        item, pointer, depth = pending.pop()
+        match item:
+            case dict() | list() | tuple() if depth >= MAX_DEPTH:
+                raise NotCanonicalError(f"nested deeper than {MAX_DEPTH}", pointer=pointer[:200])
+            case dict():
+                pending += [(v, f"{pointer}/{_escaped(k)}", depth + 1) for k, v in item.items()]
+            case list() | tuple():
+                pending += [(v, f"{pointer}/{i}", depth + 1) for i, v in enumerate(item)]
+            case float() if not math.isfinite(item):
+                raise NotCanonicalError("number that is not finite", pointer=pointer)
+
+
 def _cleaned(value: object, depth: int) -> object:
     match value:
         case None | bool():

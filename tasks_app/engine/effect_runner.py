@@ -79,7 +79,7 @@ def run_effect(session: SliceSession, step: Step) -> None:
             lambda ctx: method(ctx, *positional, **named),
             margin_seconds=_margin_seconds(declared),
         )
-        value = values.to_json(method, result)
+        value = step_runner.stored_form(session, step, method, result)
     except EffectNotDoneError as error:
         _settle_failed(session, step, error)
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
@@ -102,7 +102,7 @@ def _is_found(session: SliceSession, step: Step, declared: StepDefinition) -> bo
         )
         if found is not None and not isinstance(found, Found):
             raise TypeError("find returned neither Found nor None")
-        value = None if found is None else values.to_json(session.bound(step).call, found.value)
+        value = None if found is None else _found_value(session, step, found)
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
         _unclear(session, step, declared, error)
     if found is None:
@@ -112,6 +112,10 @@ def _is_found(session: SliceSession, step: Step, declared: StepDefinition) -> bo
         return False
     _settle_succeeded(session, step, value)
     return True
+
+
+def _found_value(session: SliceSession, step: Step, found: Found[Any]) -> Any:
+    return step_runner.stored_form(session, step, session.bound(step).call, found.value)
 
 
 def _settle_succeeded(session: SliceSession, step: Step, value: Any) -> None:
@@ -325,7 +329,8 @@ def _unclear(
     """The call may have happened: go on as the effect's kind allows, never blindly (E23).
 
     A keyed act is called again. A queryable one is asked for first, and asked for once more after
-    its last call. An opaque one is in doubt at once, the others when no try is left.
+    its last call. An opaque one is in doubt at once, the others when no try is left, or when the
+    act has given a result that it does not promise: calling again would not mend that.
     """
     kind = EffectKind(declared.effect_kind)
     tries = {
@@ -333,7 +338,7 @@ def _unclear(
         EffectKind.QUERYABLE: declared.retry.max + 1,
         EffectKind.OPAQUE: 1,
     }[kind]
-    if step.attempts < tries:
+    if step.attempts < tries and not isinstance(error, values.ResultInvalidError):
         step_runner.try_again(session, step, declared, error)
     facts = step_runner.describe(error)
     _doubt(session, step, facts, tried=True)

@@ -95,7 +95,7 @@ class FunctionRun:
         with self.guarded():
             self.require_innermost(context)
             context.memo.settle()
-            return values.to_json(definition.function, returned)
+            return values.to_json(definition.function, returned)[0]
 
     # --- what the author's code may not swallow ---------------------------------------------------
 

@@ -161,7 +161,7 @@ class _MapRun:
             result = step_runner.call(
                 self.session, self.step, self.declared, lambda ctx: _call(method, ctx, positional)
             )
-            value = values.to_json(method, result)
+            value = step_runner.stored_form(self.session, self.step, method, result)
         except ItemError as error:
             if not self.collect:
                 raise _ItemStopError(error) from error
@@ -169,7 +169,9 @@ class _MapRun:
         except Exception as error:
             self.step.attempts += 1
             # The last try of an item that a collecting map may pass over.
-            if self.collect and self.step.attempts >= self.declared.retry.max:
+            is_last = isinstance(error, values.ResultInvalidError)
+            is_last |= self.step.attempts >= self.declared.retry.max
+            if self.collect and is_last:
                 self.step.attempts = 0
                 facts = step_runner.describe(error)
                 return {"error": {"code": _CODE_FAILED, "message": facts["message"][:500]}}

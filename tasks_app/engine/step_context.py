@@ -19,7 +19,7 @@ from ledger_app.domain.redaction import redact
 from ledger_app.services.usage import is_amount
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.engine import lease as leases
-from tasks_app.engine import secret_values, thread_values
+from tasks_app.engine import secret_values, thread_values, values
 from tasks_app.engine.session import SliceSession
 from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
@@ -197,11 +197,15 @@ class RunningStep:
 
     def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
         offsets: list[int] = []
+        changes: list[str] = []
         counts = {"rows": 0, "bytes": 0}
 
         def lines() -> Iterator[bytes]:
             for row in rows:
                 value = row.model_dump(mode="json") if isinstance(row, BaseModel) else row
+                value, changed = values.nearest(value)
+                if changed:
+                    changes.append(changed)
                 line = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
                 if counts["rows"] % _ITEM_STRIDE == 0:
                     offsets.append(counts["bytes"])
@@ -210,6 +214,8 @@ class RunningStep:
                 yield line
 
         stored = artifact_store.put_blocks(self._task.tenant_id, lines())
+        if changes:
+            self.log(f"{name}: {len(changes)} rows are stored in another form: {changes[0]}")
         self._put_row(f"{name}.jsonl", "application/jsonl", stored, presented=False)
         return ItemList(
             sha256=stored.sha256, count=counts["rows"], stride=_ITEM_STRIDE, offsets=tuple(offsets)

@@ -65,7 +65,7 @@ def run_step(session: SliceSession, step: Step) -> None:
         reserve(session, step, effect_key(step), declared)
     try:
         result = call(session, step, declared, lambda ctx: method(ctx, *positional, **named))
-        value = values.to_json(method, result)
+        value = stored_form(session, step, method, result)
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
         fail_try(session, step, declared, error)
         return
@@ -76,6 +76,18 @@ def run_step(session: SliceSession, step: Step) -> None:
             session.commit(checkpoint="expensive" if declared.expensive else "")
     elif not declared.pure or declared.expensive or session.flush_due:
         session.commit(checkpoint="expensive" if declared.expensive else "")
+
+
+def stored_form(session: SliceSession, step: Step, method: Any, result: Any) -> Any:
+    """Return a result as JSON data; the journal tells when a row takes only something near it.
+
+    Raises: ResultInvalidError.
+    """
+    data, changed = values.to_json(method, result)
+    if changed:
+        message = f"{step.key}: its result is stored in another form: {changed}"
+        session.hold_event(EventType.LOG, {"message": message})
+    return data
 
 
 class _BodyError(Exception):
@@ -130,7 +142,8 @@ def _atomic_value(
         with connection.cursor() as cursor:
             # The server ends transactions that idle; this one may compute as long as its body may.
             cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds}")
-        value = values.to_json(bound.call, call(session, step, declared, body, ctx=ctx))
+        result = call(session, step, declared, body, ctx=ctx)
+        value = stored_form(session, step, bound.call, result)
         with connection.cursor() as cursor:
             # What is checked at the commit is checked here, where it is the body's failure.
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")

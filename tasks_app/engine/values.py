@@ -12,16 +12,19 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from typing_extensions import override
 
-from ledger_app.domain.canonical import canonical_bytes, cleaned, digest_of
+from ledger_app.domain.canonical import canonical_bytes, check, check_kept, cleaned, digest_of
+from ledger_app.domain.errors import NotCanonicalError
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.models import Step, StepRange
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import ItemList, MapItem, MapResults
 from tasks_app.workflows.values import ItemFault
 
+# A number that is not finite is seen, instead of being written as null.
+_EXACT = ConfigDict(ser_json_inf_nan="constants")
 INLINE_LIMIT_BYTES = 16_384
 # Made once: `json.dumps` makes an encoder at every call that asks for another form.
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -50,21 +53,67 @@ def unpack(tenant_id: UUID, stored: dict[str, Any] | None) -> Any:
     return stored["inline"]
 
 
-def to_json(method: Any, value: Any) -> Any:
-    """Return a step's return value as JSON data, by the method's return annotation.
+class ResultInvalidError(ConfigurationError):
+    """What a step returned is not what its annotation promises, or cannot be stored."""
+
+    code = "result_invalid"
+
+
+def to_json(method: Any, value: Any) -> tuple[Any, str]:
+    """Return a step's return value as JSON data by its return annotation, and what was changed.
+
+    The data is what the annotation can be read from again. Text that PostgreSQL or a hash would
+    refuse is replaced and large numbers become text: then the second value tells where, for people.
 
     Raises:
-        ConfigurationError: the value cannot be serialised.
+        ResultInvalidError: the value is none of the annotated type, or has no JSON form.
     """
     annotation = _signature(*_function(method))[1]
+    if annotation is type(None):
+        return None, "" if value is None else "it is annotated as None and was not kept"
     try:
-        # Text that PostgreSQL or a hash would refuse is replaced, not fatal (S124); what is left
-        # has a canonical form.
-        return cleaned(_adapter(annotation).dump_python(value, mode="json"))
+        adapter = _adapter(annotation)
+        data = adapter.dump_python(value, mode="json", warnings=False)
+        if annotation is not Any:
+            adapter.validate_python(data)
+    except ValidationError as error:
+        raise ResultInvalidError(
+            f"{method.__qualname__} returned no {_name(annotation)}: {_first(error)}"
+        ) from error
     except Exception as error:
-        raise ConfigurationError(
+        raise ResultInvalidError(
             f"{method.__qualname__} returned no JSON value: {error}"
         ) from error
+    try:
+        return nearest(data)
+    except NotCanonicalError as error:
+        raise ResultInvalidError(f"{method.__qualname__} returned {error.message}") from error
+
+
+def nearest(data: Any) -> tuple[Any, str]:
+    """Return the nearest JSON data that a row takes, and the first place where it differs.
+
+    Raises:
+        NotCanonicalError: something would be lost: a number that is not finite, or what is nested
+            too deep.
+    """
+    try:
+        check(data, allow_nul=False)
+    except NotCanonicalError as error:
+        check_kept(data)
+        return cleaned(data), error.message
+    return data, ""
+
+
+def _name(annotation: Any) -> str:
+    return annotation.__name__ if inspect.isclass(annotation) else str(annotation)
+
+
+def _first(error: ValidationError) -> str:
+    """Return the first thing that is wrong, without the value."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = "/".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]
 
 
 def typed(annotation: Any, value: Any) -> Any:
@@ -304,4 +353,8 @@ def _signature(function: Any, skipped: int) -> tuple[tuple[tuple[str, Any], ...]
 
 @lru_cache(maxsize=1024)
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(Any if annotation is None else annotation)
+    try:
+        return TypeAdapter(annotation, config=_EXACT)
+    except PydanticUserError:
+        # A model, a dataclass: it has a configuration of its own.
+        return TypeAdapter(annotation)

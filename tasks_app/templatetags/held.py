@@ -60,6 +60,10 @@ CAUSES = {
     "configuration_error": Cause(
         _("Code does not fit"), _("The workflow's code cannot run the stored plan.")
     ),
+    "result_invalid": Cause(
+        _("Wrong result"),
+        _("A function returned something else than its annotation promises."),
+    ),
     "not_repeatable": Cause(
         _("Function took another way"),
         _("Called again, the function did other things than what is stored of it."),

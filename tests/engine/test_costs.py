@@ -1,13 +1,16 @@
 """What the step path costs in statements: structure, not time (P11, P12, E95)."""
 
+import time
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pydantic import BaseModel
 
-from tasks_app.engine import budgets, lease, session, sql
+from tasks_app.engine import budgets, lease, session, sql, values
 from tasks_app.models import Budget, Reservation
+from tasks_app.workflows import StepContext
 from tests.support.engine import Engine
 
 SAY: dict[str, Any] = {"op": "say", "impure": True}
@@ -97,3 +100,27 @@ def test_reservation_of_another_tenant_is_not_settled(engine: Engine) -> None:
     settle = (task_id, "call", "tokens", "settled", 3)
     assert budgets.settle_reservation(Engine().tenant.id, *settle) is None
     assert budgets.settle_reservation(engine.tenant.id, *settle) == (3, 9)
+
+
+def test_check_of_a_result_costs_nothing_noticeable(engine: Engine) -> None:
+    """A result is checked against its annotation in a small part of the time that its step takes."""
+
+    class Answer(BaseModel):
+        label: str
+        score: float
+        found: list[str]
+
+    def answer(ctx: StepContext) -> Answer:
+        raise NotImplementedError
+
+    value = Answer(label="a", score=0.5, found=["b"] * 5)
+    values.to_json(answer, value)
+    task_id = engine.submit(*[SAY] * 100)
+    began = time.perf_counter()
+    assert engine.run(task_id) == "completed"
+    of_step = (time.perf_counter() - began) / 100
+    began = time.perf_counter()
+    for _ in range(1000):
+        values.to_json(answer, value)
+    of_check = (time.perf_counter() - began) / 1000
+    assert of_check <= 0.1 * of_step, (of_check, of_step)
