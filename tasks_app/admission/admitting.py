@@ -27,8 +27,7 @@ from tasks_app.engine import intake, thread_entry, threads
 from tasks_app.engine.intake import NewTask
 from tasks_app.engine.thread_entry import Entry
 from tasks_app.models import AgentIdentity, Task
-from tasks_app.workflows import GoalError, Workflow
-from tasks_app.workflows.planning import build_plan
+from tasks_app.workflows import GoalError, Workflow, planning
 
 TITLE_MAX = 200
 DEFAULT_AGENT = "default"
@@ -139,7 +138,7 @@ def admit(
 def check_goal(definition: type[Workflow[Any, Any]], goal: BaseModel) -> None:
     """Let the workflow check a goal. Raises: InvalidInputError."""
     try:
-        definition().check(goal)
+        planning.check_goal(definition, goal)
     except GoalError as error:
         problem = FieldProblem("/goal" + error.pointer, error.code, error.detail)
         raise InvalidInputError(error.detail, [problem]) from error
@@ -222,7 +221,7 @@ def _replay(one: Asked, facts: _Facts) -> Admitted | None:
 def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> NewTask:
     definition, settings = one.definition, one.settings
     check_goal(definition, one.goal)
-    plan = build_plan(definition, one.goal, settings["approval_policy"].get("before", []))
+    plan = planning.build_plan(definition, one.goal, settings["approval_policy"].get("before", []))
     if facts.agent_status != "active":
         raise NotAllowedError("tasks:create", "The tenant's agent identity is disabled.")
     return NewTask(

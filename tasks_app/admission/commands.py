@@ -33,7 +33,7 @@ from tasks_app.engine.replanning import PlanPreview
 from tasks_app.models import SteeringCommand, Task
 from tasks_app.policy.capabilities import require
 from tasks_app.policy.reserved import refuse_reserved
-from tasks_app.workflows import GoalError, registry
+from tasks_app.workflows import GoalError, planning, registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _check_goal_patch(kind: CommandType, task: Task, payload: Mapping[str, Any])
         return
     with _goal_as_payload():
         _, goal = steering.merged_goal(task, dict(payload))
-        registry.get_definition(task.workflow)().check(goal)
+        planning.check_goal(registry.get_definition(task.workflow), goal)
 
 
 @contextmanager

@@ -95,6 +95,7 @@ KINDS: dict[str, Kind] = {
     "version_hold": Kind(409, "The installed code does not fit the task"),
     "too_many_streams": Kind(429, "Too many open streams"),
     "configuration_error": Kind(500, "The installation is set up wrongly"),
+    "workflow_failed": Kind(500, "The workflow's own code failed"),
     "internal_error": Kind(500, "Something went wrong"),
     "unavailable": Kind(503, "The database does not answer"),
 }

@@ -8,6 +8,7 @@ from django.http import QueryDict
 from django.utils.translation import gettext as _
 
 from tasks_app.domain.errors import (
+    ConfigurationError,
     FieldProblem,
     InvalidInputError,
     NotAllowedError,
@@ -68,6 +69,8 @@ def http_status(fault: RuntimeFault) -> int:
             return 403
         case _ if fault.code == "version_required":
             return 428
+        case ConfigurationError():
+            return 500
         case _:
             return 409
 

@@ -308,6 +308,12 @@ class ConfigurationError(RuntimeFault):
     code = "configuration_error"
 
 
+class WorkflowFailedError(ConfigurationError):
+    """The code of a workflow raised while it checked a goal or made a plan; nothing was stored."""
+
+    code = "workflow_failed"
+
+
 class VersionHoldError(RuntimeFault):
     """The installed code does not fit what a live task has left to do; it is paused (E80)."""
 

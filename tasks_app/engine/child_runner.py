@@ -19,7 +19,7 @@ from tasks_app.engine.session import SliceDone, SliceSession
 from tasks_app.models import Step, Task
 from tasks_app.workflows import GoalError, Retry, Workflow, registry
 from tasks_app.workflows.definition import StepDefinition
-from tasks_app.workflows.planning import Plan, build_plan
+from tasks_app.workflows.planning import Plan, build_plan, check_goal
 
 
 class ChildError(Exception):
@@ -152,7 +152,7 @@ def _checked_goal(session: SliceSession, step: Step) -> tuple[type[Workflow[Any,
         raise ChildError("child_goal_invalid", "The goal of a child must be an object.")
     try:
         parsed = plans.parse_goal(definition, goal)
-        definition().check(parsed)
+        check_goal(definition, parsed)
     except InvalidInputError as error:
         told = "; ".join(f"{problem.pointer}: {problem.detail}" for problem in error.errors[:5])
         raise ChildError("child_goal_invalid", f"{error.message} {told}") from error

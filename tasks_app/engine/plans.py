@@ -17,7 +17,7 @@ from tasks_app.domain.errors import FieldProblem, InvalidInputError
 from tasks_app.engine import values
 from tasks_app.models import Step
 from tasks_app.workflows.definition import Workflow
-from tasks_app.workflows.planning import Plan, PlannedStep, build_plan
+from tasks_app.workflows.planning import Plan, PlannedStep, authors_model, build_plan
 from tasks_app.workflows.values import Finished
 
 DONE = ("succeeded", "skipped")
@@ -78,7 +78,8 @@ def parse_goal(definition: type[Workflow[Any, Any]], goal: Mapping[str, Any]) ->
         InvalidInputError: with a pointer under /goal for each problem.
     """
     try:
-        return definition.goal_type().model_validate(goal)
+        with authors_model(definition):
+            return definition.goal_type().model_validate(goal)
     except ValidationError as error:
         problems = [
             FieldProblem(

@@ -13,7 +13,7 @@ from django.db.models import Count, F, Q, Sum
 from pydantic import BaseModel
 
 from ledger_app.services import audit
-from tasks_app.domain.errors import FieldProblem, InvalidInputError
+from tasks_app.domain.errors import FieldProblem, InvalidInputError, WorkflowFailedError
 from tasks_app.engine import approvals, plans, values
 from tasks_app.engine.plans import PlanChange
 from tasks_app.models import PlanVersion, Step, StepRange, Task
@@ -64,7 +64,8 @@ def change_for(task: Task, goal: BaseModel) -> PlanChange:
         )
     except Exception as error:
         # A fault of the author's code for this goal: the old plan stands, the change is refused.
-        detail = f"The workflow cannot plan for this goal: {error}"[:300]
+        said = error.__cause__ if isinstance(error, WorkflowFailedError) else error
+        detail = f"The workflow cannot plan for this goal: {said}"[:300]
         problem = FieldProblem("/goal", "plan_failed", detail)
         raise InvalidInputError(detail, [problem]) from error
     return plans.compare(task.tenant_id, task.id, plan)

@@ -1,20 +1,28 @@
 """Building a plan: `plan(goal, p)` calls this builder; the outcome is plain data to be stored."""
 
 import copy
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
-from ledger_app.domain.canonical import digest_of
-from tasks_app.domain.errors import ConfigurationError
+from ledger_app.domain.canonical import check, clean_text, digest_of
+from ledger_app.domain.errors import NotCanonicalError
+from tasks_app.domain.errors import ConfigurationError, RuntimeFault, WorkflowFailedError
 from tasks_app.workflows.definition import STEP_ATTRIBUTE, Collect, StepDefinition, Workflow
+from tasks_app.workflows.values import GoalError
+
+logger = logging.getLogger(__name__)
 
 MAX_PLAN_STEPS = 100_000
+# With room for the number of a repeated step.
+NAME_MAX = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +229,8 @@ class PlanBuilder:
     ) -> StepRef:
         if len(self._steps) >= MAX_PLAN_STEPS:
             raise ConfigurationError(f"a plan holds at most {MAX_PLAN_STEPS} steps; use map")
+        if not 0 < len(name) <= NAME_MAX or clean_text(name) != name:
+            raise ConfigurationError(f"a step's name is text of at most {NAME_MAX} characters")
         key = self._free_key(name)
         options = dict(options or {})
         if self.conditions:
@@ -265,7 +275,12 @@ class PlanBuilder:
             if value.key not in self._steps:
                 raise ConfigurationError(f"{value.key} is not a step of this plan")
             return {"ref": value.key, "path": list(value.path)}
-        return {"v": to_jsonable_python(value)}
+        plain = to_jsonable_python(value, inf_nan_mode="constants")
+        try:
+            check(plain, allow_nul=False)
+        except NotCanonicalError as error:
+            raise ConfigurationError(f"a plan cannot store an argument: {error.message}") from error
+        return {"v": plain}
 
     def _signature(
         self, kind: str, method: str, arguments: dict[str, Any], options: dict[str, Any]
@@ -350,9 +365,51 @@ def build_plan(
     """
     builder = PlanBuilder(definition.workflow_name, gated_effects(definition, before))
     workflow = definition()
-    if done is None:
-        return builder.build(workflow.plan(goal, builder))
-    return builder.build(workflow.replan(goal, done, builder))
+    with _authors_code(definition, "plan" if done is None else "replan"):
+        if done is None:
+            return builder.build(workflow.plan(goal, builder))
+        return builder.build(workflow.replan(goal, done, builder))
+
+
+def check_goal(definition: type[Workflow[Any, Any]], goal: BaseModel) -> None:
+    """Let the workflow check a goal.
+
+    Raises:
+        GoalError: it cannot be worked on.
+        WorkflowFailedError: the check itself failed.
+    """
+    with _authors_code(definition, "check", GoalError):
+        definition().check(goal)
+
+
+@contextmanager
+def authors_model(definition: type[Workflow[Any, Any]]) -> Iterator[None]:
+    """Let the goal's model read a goal. Raises: WorkflowFailedError when a validator fails."""
+    with _authors_code(definition, "goal", ValidationError):
+        yield
+
+
+@contextmanager
+def _authors_code(
+    definition: type[Workflow[Any, Any]], part: str, *refusals: type[Exception]
+) -> Iterator[None]:
+    """Name the workflow in whatever its code raises that is no refusal."""
+    name = definition.workflow_name
+    try:
+        yield
+    except refusals:
+        raise
+    except RuntimeFault as error:
+        if type(error) is not ConfigurationError:
+            raise
+        raise ConfigurationError(f"{name}: {error.message}", workflow=name) from error
+    except Exception as error:
+        logger.exception("workflow.failed", extra={"workflow": name, "part": part})
+        raise WorkflowFailedError(
+            f"The workflow {name} failed in its own code, in {part} ({type(error).__name__}). "
+            "Nothing was stored.",
+            workflow=name,
+        ) from error
 
 
 def gated_effects(definition: type[Workflow[Any, Any]], before: list[str]) -> frozenset[str]:
