@@ -125,7 +125,9 @@ def typed(annotation: Any, value: Any) -> Any:
     try:
         return _adapter(annotation).validate_python(value)
     except ValidationError as error:
-        raise ConfigurationError(f"a stored value does not fit {annotation}: {error}") from error
+        raise ConfigurationError(
+            f"a value does not fit {_name(annotation)}: {_first(error)}"
+        ) from error
 
 
 def dump(annotation: Any, value: Any) -> Any:

@@ -1,10 +1,12 @@
 """Acts of a task on the outside world. The ledger knows tenants only; sight is decided here."""
 
+from dataclasses import replace
 from uuid import UUID
 
 from ledger_app import queries as ledger
 from ledger_app.domain.effects import DONE
 from tasks_app.domain.principal import Principal
+from tasks_app.queries import diagnostics
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
 from tasks_app.queries.tasks import require_visible
 
@@ -23,7 +25,9 @@ def list_effects(
         after_id=keys.read(cursor)[0] if cursor else 0,
         limit=limit + 1,
     )
-    return keys.cut(found, limit, lambda row: row)
+    return keys.cut(
+        found, limit, lambda row: replace(row, error=diagnostics.shown(principal, row.error))
+    )
 
 
 def list_all_effects(principal: Principal, task_id: UUID) -> tuple[ledger.EffectRow, ...]:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Event
+from tasks_app.queries import diagnostics
 from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
@@ -42,7 +44,7 @@ def list_events(
     require_visible(principal, task_id)
     keys = keyset(principal, "journal", task_id, order=["seq"])
     rows = Event.objects.visible_to(principal).filter(task_id=task_id, seq__gt=after)
-    return keys.page(rows, cursor, limit, _row)
+    return keys.page(rows, cursor, limit, partial(_row, principal))
 
 
 def list_newest_events(
@@ -54,8 +56,8 @@ def list_newest_events(
         rows = rows.filter(seq__lt=before)
     found = list(rows.order_by("-seq")[: limit + 1])
     older = found[limit - 1].seq if len(found) > limit else None
-    return NewestEvents(tuple(_row(row) for row in found[:limit]), older)
+    return NewestEvents(tuple(_row(principal, row) for row in found[:limit]), older)
 
 
-def _row(row: Event) -> EventRow:
-    return row_of(EventRow, row)
+def _row(principal: Principal, row: Event) -> EventRow:
+    return row_of(EventRow, row, data=diagnostics.shown(principal, row.data))

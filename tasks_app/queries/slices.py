@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Attempt, Slice
+from tasks_app.queries import diagnostics
 from tasks_app.queries.rows import row_of
 
 _NEWEST = 50
@@ -53,4 +54,12 @@ def list_slices(principal: Principal, task_id: UUID) -> list[SliceRow]:
 def list_attempts(principal: Principal, task_id: UUID) -> list[AttemptRow]:
     """Return the newest tries that did not succeed."""
     rows = Attempt.objects.visible_to(principal).filter(task_id=task_id).select_related("step")
-    return [row_of(AttemptRow, row, step=row.step.key) for row in rows.order_by("-id")[:_NEWEST]]
+    return [
+        row_of(
+            AttemptRow,
+            row,
+            step=row.step.key,
+            error=diagnostics.shown(principal, row.error),
+        )
+        for row in rows.order_by("-id")[:_NEWEST]
+    ]

@@ -30,7 +30,7 @@ from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal, PrincipalKind
 from tasks_app.domain.states import OUTSIDE, TaskStatus, progress_of
 from tasks_app.models import Approval, Budget, SteeringCommand, Step, Task
-from tasks_app.queries import kept
+from tasks_app.queries import diagnostics, kept
 from tasks_app.queries.holds import Hold, find_hold
 from tasks_app.queries.kept import KeptQuery
 from tasks_app.queries.people import Person, person
@@ -279,6 +279,7 @@ def _snapshot(principal: Principal, row: Any) -> TaskSnapshot:
         cancel_requested=row.cancel_requested_at is not None,
         open_approval=approval,
         open_question=_question(row.open_questions),
+        error=diagnostics.shown(principal, row.error),
         hold=find_hold(principal, row, _reason(row)),
         forked_from=row.forked_from_id,
         parent=next(iter(relatives(row.parents)), None),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from django.utils import timezone
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Step
+from tasks_app.queries import diagnostics
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
@@ -60,7 +62,7 @@ def list_steps(
     require_visible(principal, task_id)
     keys = keyset(principal, "steps", task_id, order=["position", "plan_version", "id"])
     rows = Step.objects.visible_to(principal).filter(task_id=task_id)
-    return keys.page(rows.defer("arguments", "result"), cursor, limit, _row)
+    return keys.page(rows.defer("arguments", "result"), cursor, limit, partial(_row, principal))
 
 
 def list_plan(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:
@@ -75,11 +77,17 @@ def list_plan(principal: Principal, task_id: UUID, *, with_retired: bool = False
     if len(steps) > MAX_PAGE_SIZE:
         return _folded_steps(rows.filter(retired_in__isnull=True))
     counts = {step.key: _item_count(step.result) for step in steps}
-    return [_row(step, _items_total(step, counts)) for step in steps]
+    return [_row(principal, step, _items_total(step, counts)) for step in steps]
 
 
-def _row(step: Step, items_total: int | None = None) -> StepRow:
-    return row_of(StepRow, step, items_done=step.next_item, items_total=items_total)
+def _row(principal: Principal, step: Step, items_total: int | None = None) -> StepRow:
+    return row_of(
+        StepRow,
+        step,
+        items_done=step.next_item,
+        items_total=items_total,
+        error=diagnostics.shown(principal, step.error),
+    )
 
 
 def _items_total(step: Step, counts: Mapping[str, int | None]) -> int | None:
