@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlencode
 
+from django.http import HttpRequest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from rest_framework.negotiation import BaseContentNegotiation
@@ -230,7 +231,7 @@ def answer(
     return Response(data, status=status, headers=dict(headers or {}))
 
 
-def request_id_of(request: Request) -> str:
+def request_id_of(request: Request | HttpRequest) -> str:
     """Return the client's request id if it is a plain one, else a new one."""
     given = str(request.headers.get("X-Request-Id") or "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
