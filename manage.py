@@ -11,7 +11,8 @@ import types
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 MINIMUM = (3, 11)
-LOCAL_VERBS = ("demo", "up", "down", "stop", "test", "bench", "schedules", "faults")
+STACK_VERBS = ("demo", "up", "down", "stop")
+LOCAL_VERBS = (*STACK_VERBS, "test", "bench", "schedules", "faults")
 
 
 def main() -> None:
@@ -22,6 +23,10 @@ def main() -> None:
     bootstrap = load_bootstrap()
     arguments = sys.argv[1:]
     verb = arguments[0] if arguments else "help"
+    if verb == "help" and arguments[1:] and arguments[1] in LOCAL_VERBS:
+        verb, arguments = arguments[1], [arguments[1], "--help"]
+    if is_told_without_environment(bootstrap, verb, arguments):
+        return
     if verb in LOCAL_VERBS:
         bootstrap.enter(verb, arguments)
         from runtime_project.local import cli
@@ -29,6 +34,24 @@ def main() -> None:
         sys.exit(cli.main(arguments))
     bootstrap.enter_for_django(arguments)
     run_django(verb)
+
+
+def is_told_without_environment(
+    bootstrap: types.ModuleType, verb: str, arguments: list[str]
+) -> bool:
+    """Print the help that needs no environment; tell whether nothing is left to do.
+
+    The help of one of our verbs ends the process by itself.
+    """
+    from runtime_project.local import options
+
+    asked = {"-h", "--help"}.intersection(arguments)
+    if verb in STACK_VERBS and asked:
+        options.parser(verb).parse_args(["--help"])
+    if verb not in {"help", "-h", "--help"} or len(arguments) > 1:
+        return False
+    print(options.overview())
+    return not bootstrap.has_django()
 
 
 def too_old() -> str:

@@ -64,8 +64,13 @@ def enter_for_django(arguments: Sequence[str]) -> None:
     """Return where Django can be imported: our environment, or the image's own packages."""
     if is_ready(ROOT, dev=False):
         _continue_inside(arguments)
-    elif importlib.util.find_spec("django") is None:
+    elif not has_django():
         enter("django", arguments)
+
+
+def has_django() -> bool:
+    """Tell whether Django's commands can run at once: in our environment, or in this Python."""
+    return is_ready(ROOT, dev=False) or importlib.util.find_spec("django") is not None
 
 
 def ensure_environment(

@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from runtime_project.local import (
     demo,
     interrupts,
+    options,
     ports,
     processes,
     schedules,
@@ -44,38 +46,34 @@ Story = Callable[[LocalStack], int]
 
 def main(arguments: Sequence[str]) -> int:
     """Run one local verb and return its exit code."""
-    if arguments[0] == "test":
-        return testing.run(_without_wheels(arguments[1:]))
-    if arguments[0] == "schedules":
-        return schedules.run(_without_wheels(arguments[1:]))
-    if arguments[0] in separate.PROGRAMS:
-        return separate.run(arguments[0], _without_wheels(arguments[1:]))
-    options = _parser().parse_args(arguments)
-    if options.verb in {"down", "stop"}:
+    verb, rest = arguments[0], options.without_wheels(arguments[1:])
+    if verb == "test":
+        return testing.run(rest)
+    if verb == "schedules":
+        return schedules.run(rest)
+    if verb in separate.PROGRAMS:
+        return separate.run(verb, rest)
+    given = options.parser(verb).parse_args(arguments[1:])
+    if verb in {"down", "stop"}:
         return stop_running()
     story: Story = stay_up
-    if options.verb == "demo":
+    if verb == "demo":
         story = demo.story(
-            input_folder=options.input,
-            ends=options.exit or (not sys.stdin.isatty() and not options.stay),
+            input_folder=given.input,
+            ends=given.exit or (not sys.stdin.isatty() and not given.stay),
         )
-    return run_stack(options, story)
+    return run_stack(given, story)
 
 
-def run_stack(options: argparse.Namespace, story: Story) -> int:
+def run_stack(given: argparse.Namespace, story: Story) -> int:
     """Start the stack, run the story on it, stop it; every way out leaves nothing running."""
     home = state.home()
     running = state.find_running(home)
-    if running is not None and getattr(options, "exit", False):
-        print("A stack runs here already; run python3 manage.py down first.", file=sys.stderr)
-        return EXIT_USAGE
     if running is not None:
-        print(f"Already running here (pid {running.supervisor.pid}).\n{running.summary}")
-        print("Stop it with: python3 manage.py down")
-        return 0
-    if options.fresh and not _delete_data(home, ask=not options.no_input):
+        return _meet_running(given, running)
+    if given.fresh and not _delete_data(home, ask=not given.no_input):
         return EXIT_USAGE
-    stack_options = _choose_address(options, home)
+    stack_options = _choose_address(given, home)
     if stack_options is None:
         return EXIT_USAGE
     stack = LocalStack(stack_options, report=lambda line: print(f"  {line}", flush=True))
@@ -138,24 +136,39 @@ def _run_story(stack: LocalStack, story: Story) -> int:
         raise
 
 
-def _choose_address(options: argparse.Namespace, home: Path) -> StackOptions | None:
-    host: str = options.host
+def _meet_running(given: argparse.Namespace, running: state.RunningStack) -> int:
+    """Show the stack that runs here; refuse what asks for another than that one."""
+    here = urlsplit(running.url)
+    elsewhere = given.port not in {None, here.port}
+    if elsewhere or given.fresh or getattr(given, "exit", False):
+        print(
+            f"A stack runs here already, on {running.url}; run python3 manage.py down first.",
+            file=sys.stderr,
+        )
+        return EXIT_USAGE
+    print(f"Already running here (pid {running.supervisor.pid}).\n{running.summary}")
+    print("Stop it with: python3 manage.py down")
+    return 0
+
+
+def _choose_address(given: argparse.Namespace, home: Path) -> StackOptions | None:
+    host: str = given.host
     if host != "127.0.0.1":
         print(f"Warning: listening on {host} without TLS; everybody who reaches it may log in.")
-    port: int | None = options.port
-    if port is None:
-        port = ports.find_free(host)
-        if port is None:
-            print(f"Ports {ports.FIRST_PORT} to {ports.LAST_PORT} are busy: choose one, --port N.")
-            return None
-        if port != ports.FIRST_PORT:
-            print(f"Port {ports.FIRST_PORT} is busy; using {port}.")
-    elif not ports.is_free(host, port):
-        holder = ports.find_holder(port)
+    port: int | None = given.port
+    listener = ports.listen_anywhere(host) if port is None else ports.listen(host, port)
+    if listener is None and port is None:
+        print(f"Ports {ports.FIRST_PORT} to {ports.LAST_PORT} are busy: choose one, --port N.")
+        return None
+    if listener is None:
+        holder = ports.find_holder(port or 0)
         print(f"Port {port} is busy" + (f": {holder} holds it." if holder else "."))
         return None
-    folders = (options.input,) if getattr(options, "input", None) else ()
-    return StackOptions(home, host, port, folders, verbose=options.verbose)
+    chosen = listener.getsockname()[1]
+    if port is None and chosen != ports.FIRST_PORT:
+        print(f"Port {ports.FIRST_PORT} is busy; using {chosen}.")
+    folders = (given.input,) if getattr(given, "input", None) else ()
+    return StackOptions(home, listener, host, folders, verbose=given.verbose)
 
 
 def _delete_data(home: Path, *, ask: bool) -> bool:
@@ -173,48 +186,3 @@ def _delete_data(home: Path, *, ask: bool) -> bool:
         else:
             path.unlink(missing_ok=True)
     return True
-
-
-def _folder(text: str) -> Path:
-    # An unknown ~user, a circle of links, a folder above that may not be entered.
-    with suppress(OSError, RuntimeError):
-        path = Path(text).expanduser().resolve()
-        if path.is_dir():
-            return path
-    raise argparse.ArgumentTypeError(f"{text} is not a folder, or may not be read")
-
-
-def _port(text: str) -> int:
-    try:
-        return ports.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _without_wheels(arguments: Sequence[str]) -> list[str]:
-    kept = list(arguments)
-    if "--wheels" in kept:
-        at = kept.index("--wheels")
-        del kept[at : at + 2]
-    return [a for a in kept if not a.startswith("--wheels=")]
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="manage.py")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--host", default="127.0.0.1", help="address to listen on")
-    common.add_argument("--port", type=_port, help="default: 8000 or the next free one")
-    common.add_argument("--fresh", action="store_true", help="delete the local data first")
-    common.add_argument("--no-input", action="store_true", help="ask nothing")
-    common.add_argument("--wheels", metavar="DIR", help="install from this folder, no network")
-    common.add_argument("-v", "--verbose", action="store_true", help="show the logs")
-    verbs.add_parser("up", parents=[common], help="start the local stack and keep it up")
-    demo = verbs.add_parser("demo", parents=[common], help="run the main job on real documents")
-    demo.add_argument("--input", type=_folder, metavar="DIR", help="review this folder's documents")
-    ending = demo.add_mutually_exclusive_group()
-    ending.add_argument("--exit", action="store_true", help="end after the job")
-    ending.add_argument("--stay", action="store_true", help="stay up also without a terminal")
-    for verb in ("down", "stop"):
-        verbs.add_parser(verb, help="stop the local stack of this folder")
-    return parser

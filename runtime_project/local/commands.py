@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime_project.local import processes, state
+from runtime_project.local import blame, processes, state
 from runtime_project.local.processes import LocalStackError
 
 
@@ -32,11 +32,9 @@ class Running:
             return output
         with self.log.open("a") as file:
             file.write(output)
+        cause, remedy = blame.find_cause(self.log)
         raise LocalStackError(
-            f"the command {self.name} failed",
-            cause="the code does not load, or it does not fit the local data",
-            remedy="python3 manage.py up --fresh (deletes the local data)",
-            log=self.log,
+            f"the command {self.name} failed", cause=cause, remedy=remedy, log=self.log
         )
 
 

@@ -155,15 +155,12 @@ class Demo:
             self.stack.supervisor.wait(lambda: False, seconds=APPROVER_WAITS_SECONDS)
             decision = "approve"
         if not decision:
-            self.facts.decision = self._decision_taken(approval_id)
+            self.facts.decision = decision_of(self.approver.approval(approval_id)["status"])
             self.screen.say(f"✓ decided elsewhere: {self.facts.decision}")
             return
         self.approver.decide(approval, decision=decision, reason="Decided in the demo.")
         self.facts.decision = decision
         self.screen.say(f"✓ {decision}: decided by the approver, who is not the submitter")
-
-    def _decision_taken(self, approval_id: str) -> str:
-        return "approve" if self.approver.approval(approval_id)["status"] == "approved" else "deny"
 
     def _show_question(self, approval: Json) -> None:
         report = approval["display"]["show"]
@@ -220,6 +217,11 @@ class Demo:
     def _show_progress(self, snapshot: Json) -> None:
         done, total = snapshot["progressDone"], snapshot["progressTotal"]
         self.screen.progress(snapshot["phase"], done, total)
+
+
+def decision_of(status: str) -> str:
+    """Return how somebody else decided; an approval may be used already when we look."""
+    return "approve" if status in {"approved", "consumed"} else "deny"
 
 
 def _mark(snapshot: Json) -> tuple[Any, ...]:

@@ -97,7 +97,11 @@ class DemoClient:
         if answer.is_error:
             said = f"{method} {path} answered {answer.status_code}: {say_problem(answer)}"
             raise LocalStackError(said, log=self._log)
-        result: Json = answer.json()
+        try:
+            result: Json = answer.json()
+        except ValueError as error:
+            said = f"{method} {path} answered something else than JSON"
+            raise LocalStackError(said, log=self._log) from error
         return result
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 FIRST_PORT = 8000
 LAST_PORT = 8019
 HIGHEST_PORT = 65535
+BACKLOG = 128
 
 
 def parse(text: str) -> int:
@@ -20,21 +21,27 @@ def parse(text: str) -> int:
     raise ValueError(f"{text} is not a port: 1 to {HIGHEST_PORT}")
 
 
-def is_free(host: str, port: int) -> bool:
-    """Tell whether a server could listen there now."""
+def listen(host: str, port: int) -> socket.socket | None:
+    """Return a socket that listens there, or None when somebody else does.
+
+    Whoever holds it owns the port: what connects meanwhile waits for the server that gets it.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        return None
+    return listener
 
 
-def find_free(host: str) -> int | None:
-    """Return the first free port of the range, or None."""
-    return next((p for p in range(FIRST_PORT, LAST_PORT + 1) if is_free(host, p)), None)
+def listen_anywhere(host: str) -> socket.socket | None:
+    """Return a socket that listens on the first free port of the range, or None."""
+    tried = (listen(host, port) for port in range(FIRST_PORT, LAST_PORT + 1))
+    return next((listener for listener in tried if listener is not None), None)
 
 
 def find_holder(port: int) -> str:

@@ -107,9 +107,11 @@ def start_bound(
     cwd: Path | None = None,
     user: str = "",
     read_anywhere: bool = False,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group that gets `death_signal` when this process dies.
 
+    Of our open files it gets its output and `pass_fds`, no other.
     Must be called from the main thread: Linux sends the signal when the starting thread ends.
     """
     return subprocess.Popen(
@@ -120,6 +122,7 @@ def start_bound(
         env=None if env is None else dict(env),
         cwd=cwd,
         start_new_session=True,
+        pass_fds=tuple(pass_fds),
     )
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from runtime_project.local import state
+from runtime_project.local import options, state
 
 TESTS = "tests/model/test_schedules.py"
 SEEDS = "PERDURE_SEEDS"
@@ -14,10 +14,10 @@ SEEDS = "PERDURE_SEEDS"
 
 def run(arguments: Sequence[str]) -> int:
     """Play the seeds that are asked for; return 0 when no promise was broken."""
-    options = _parser().parse_args(arguments)
-    first, last = options.first, options.first + options.seeds - 1
-    if options.seed is not None:
-        first = last = options.seed
+    given = _parser().parse_args(arguments)
+    first, last = given.first, given.first + given.seeds - 1
+    if given.seed is not None:
+        first = last = given.seed
     alone = last - first < 100 or "DATABASE_URL" in os.environ
     command = [sys.executable, "-m", "pytest", TESTS, "-m", "crash", "-k", "no_order", "-x", "-q"]
     command += [] if alone else ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "worksteal"]
@@ -28,14 +28,11 @@ def run(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="manage.py schedules", description=__doc__)
-    parser.add_argument("--seeds", type=_positive, default=1000, metavar="N", help="how many")
-    parser.add_argument("--from", type=_positive, default=1, dest="first", metavar="N")
-    parser.add_argument("--seed", type=_positive, metavar="N", help="play this one alone")
+    parser.add_argument(
+        "--seeds", type=options.at_least_one, default=1000, metavar="N", help="how many"
+    )
+    parser.add_argument("--from", type=options.at_least_one, default=1, dest="first", metavar="N")
+    parser.add_argument(
+        "--seed", type=options.at_least_one, metavar="N", help="play this one alone"
+    )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number

@@ -1,12 +1,13 @@
 """The local stack: servers, migrations, web, two workers, sweeper, as one thing to start and stop."""
 
 import os
+import socket
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -14,7 +15,7 @@ import psycopg
 
 from runtime_project import env
 from runtime_project.bootstrap import step
-from runtime_project.local import state
+from runtime_project.local import blame, state
 from runtime_project.local.commands import CommandRunner
 from runtime_project.local.preparation import (
     WEB_ROLE,
@@ -34,11 +35,15 @@ STOP_SECONDS = 7.0
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What a person may choose when starting the local stack."""
+    """What a person may choose when starting the local stack.
+
+    `listener` holds the port: only the stack's own web process gets it, so whoever answers there
+    is ours.
+    """
 
     home: Path
+    listener: socket.socket
     host: str = "127.0.0.1"
-    port: int = 8000
     input_folders: tuple[Path, ...] = ()
     verbose: bool = False
 
@@ -67,7 +72,7 @@ class LocalStack:
     def url(self) -> str:
         """Where pages and REST answer."""
         host = "127.0.0.1" if self.options.host in {"0.0.0.0", "::"} else self.options.host  # noqa: S104
-        return f"http://{host}:{self.options.port}"
+        return f"http://{host}:{self.options.listener.getsockname()[1]}"
 
     @property
     def published(self) -> Path:
@@ -198,11 +203,10 @@ class LocalStack:
 
     def _is_ready(self) -> bool:
         if self.supervisor.has_ended("web"):
+            log = self.supervisor.log("web")
+            cause, remedy = blame.find_cause(log)
             raise LocalStackError(
-                "the web process ended while starting",
-                cause="the code does not load, or another process took the port",
-                remedy="python3 manage.py up -v",
-                log=self.supervisor.log("web"),
+                "the web process ended while starting", cause=cause, remedy=remedy, log=log
             )
         return is_ready(self.url)
 
@@ -211,12 +215,11 @@ class LocalStack:
             environment = {**os.environ, **self.environment(name, role), **more}
             return Program(name, [sys.executable, *command], environment, state.ROOT)
 
-        web = ["-m", "uvicorn", "runtime_project.asgi:application", "--host", self.options.host]
-        web += ["--port", str(self.options.port), "--timeout-graceful-shutdown", "5"]
-        web += ["--no-server-header", "--lifespan", "off"]
+        descriptor = self.options.listener.fileno()
+        web = ("-m", "runtime_project.local.web", str(descriptor))
         kept = {"DATABASE_CONN_MAX_AGE": "600"}
         return [
-            program("web", WEB_ROLE, {"DATABASE_POOL": "1"}, *web),
+            replace(program("web", WEB_ROLE, {"DATABASE_POOL": "1"}, *web), pass_fds=[descriptor]),
             *(program(name, WORKER_ROLE, kept, *worker_command(name)) for name in WORKERS),
             program("sweep", WORKER_ROLE, kept, str(state.ROOT / "manage.py"), "sweep"),
         ]
@@ -243,8 +246,9 @@ def _paths(folders: Sequence[Path], given: str | None) -> str:
 
 def is_ready(url: str) -> bool:
     """Ask the readiness page once."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=2) as answer:  # noqa: S310 - our own address
+        with direct.open(f"{url}/readyz", timeout=2) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

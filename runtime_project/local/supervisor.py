@@ -30,6 +30,7 @@ class Program:
     environment: Mapping[str, str]
     folder: Path
     death_signal: signal.Signals = signal.SIGTERM
+    pass_fds: Sequence[int] = ()
 
 
 @dataclass
@@ -189,6 +190,7 @@ class Supervisor:
                 death_signal=program.death_signal,
                 env=program.environment,
                 cwd=program.folder,
+                pass_fds=program.pass_fds,
             )
 
 

@@ -15,6 +15,7 @@ from django.db import connection
 
 from tasks_app.models import Approval, Checkpoint, Task
 from tests.faults import people
+from tests.faults.weights import WEIGHTS
 from tests.faults.world import World
 from tests.support.workers import TIMES
 
@@ -261,25 +262,25 @@ def _waiting(scene: Scene) -> Task | None:
     return found
 
 
-# Of a thousand faults so many are of a kind; each kind comes at least once.
-SHARES: dict[str, tuple[int, Fault]] = {
-    "kill_worker": (300, kill_worker),
-    "freeze_worker": (110, freeze_worker),
-    "cut_session": (190, cut_session),
-    "change_clock": (80, change_clock),
-    "lose_messages": (60, lose_messages),
-    "triple_messages": (60, triple_messages),
-    "flush_redis": (60, flush_redis),
-    "fill_disk": (30, fill_disk),
-    "flip_bit": (25, flip_bit),
-    "race_for_approval": (25, race_for_approval),
-    "storm_of_steering": (30, storm_of_steering),
-    "kill_sweeper": (9, kill_sweeper),
-    "kill_machine": (9, kill_machine),
-    "restart_redis": (6, restart_redis),
-    "redis_away": (3, redis_away),
-    "restart_postgres": (3, restart_postgres),
-}
+ACTS: tuple[Fault, ...] = (
+    kill_worker,
+    freeze_worker,
+    cut_session,
+    change_clock,
+    lose_messages,
+    triple_messages,
+    flush_redis,
+    fill_disk,
+    flip_bit,
+    race_for_approval,
+    storm_of_steering,
+    kill_sweeper,
+    kill_machine,
+    restart_redis,
+    redis_away,
+    restart_postgres,
+)
+SHARES = {act.__name__: (WEIGHTS[act.__name__], act) for act in ACTS}
 
 
 def draw(count: int, names: list[str], chance: random.Random) -> list[str]:

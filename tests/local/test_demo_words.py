@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from runtime_project.local import cli, ports, state
+from runtime_project.local.demo import decision_of
 from runtime_project.local.demo_client import say_problem
 from runtime_project.local.demo_crash import find_next_claim, pid_of_owner
 from runtime_project.local.processes import ProcessIdentity
@@ -36,6 +37,31 @@ def test_demo_without_exit_shows_the_running_stack(capsys: pytest.CaptureFixture
     """A person is told where it answers."""
     assert cli.main(["demo"]) == 0
     assert "Open it" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("running_home")
+@pytest.mark.parametrize("argument", ["--port=80", "--fresh"])
+def test_up_refuses_to_be_another_stack_than_the_running_one(
+    argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was asked for does not happen, so the exit code is not 0."""
+    assert cli.main(["up", argument, "--no-input"]) == 2
+    assert "runs here already, on http://127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("running_home")
+def test_up_on_the_running_port_shows_the_running_stack() -> None:
+    """It is there already."""
+    assert cli.main(["up", "--port=1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "decision"),
+    [("approved", "approve"), ("consumed", "approve"), ("denied", "deny"), ("expired", "deny")],
+)
+def test_decision_of_somebody_else_is_told_as_it_was(status: str, decision: str) -> None:
+    """An approval is used within a moment; used means that it was approved."""
+    assert decision_of(status) == decision
 
 
 @pytest.mark.parametrize("text", ["99999", "0", "-1", "65536", "http", "８０８０"])

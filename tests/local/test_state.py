@@ -101,7 +101,7 @@ def test_busy_port_is_refused_with_its_holder(
     """A port asked for by number is never silently replaced."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert not ports.is_free("127.0.0.1", port)
+        assert ports.listen("127.0.0.1", port) is None
         assert cli.main(["up", "--port", str(port)]) == cli.EXIT_USAGE
     assert f"pid {os.getpid()}" in capsys.readouterr().out
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from runtime_project.local import processes, state
+from runtime_project.local import ports, processes, state
 
 ROOT = Path(__file__).resolve().parents[2]
 READY = "Ctrl-C stops it."
@@ -94,6 +94,28 @@ def test_up_passes_over_a_busy_port_and_ends_cleanly_on_ctrl_c(home: Path) -> No
         assert process.wait(10) == 130
     assert left_over(home) == []
     assert state.find_running(home) is None
+
+
+def test_up_holds_its_port_from_the_choice_on(home: Path) -> None:
+    """Nobody can come to answer there while the servers start, and take the keys for ours."""
+    chosen = ports.listen("127.0.0.1", 0)
+    assert chosen is not None
+    port = chosen.getsockname()[1]
+    chosen.close()
+    command = [sys.executable, "-c", ENTRY, "up", "--port", str(port)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                assert ports.listen("127.0.0.1", port) is None
+                if READY in line:
+                    break
+            assert process.poll() is None
+        finally:
+            process.terminate()
+            process.wait(10)
 
 
 def test_up_killed_leaves_nothing_running_and_starts_again(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tasks_app.workflows.contracts.bench DIR [OUT]``: the review without any server.
+"""``.venv/bin/python -m tasks_app.workflows.contracts.bench DIR [OUT]``: the review, no server.
 
 Reviews a folder in this process, writes the report's files into OUT when it is given, and says how
 fast it was and how much memory it took.
@@ -45,8 +45,11 @@ def run(folder: Path, out: Path) -> Summary:
 
 def main(arguments: list[str]) -> int:
     """Run the command line; 2 for wrong usage."""
-    if len(arguments) not in {1, 2} or not Path(arguments[0]).is_dir():
+    if len(arguments) not in {1, 2}:
         sys.stderr.write(f"{__doc__}\n")
+        return 2
+    if not Path(arguments[0]).is_dir():
+        sys.stderr.write(f"{arguments[0]} is not a folder, or may not be read\n")
         return 2
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:

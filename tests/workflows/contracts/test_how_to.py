@@ -4,7 +4,9 @@ import json
 import re
 from pathlib import Path
 
-from tasks_app.workflows.contracts import discovery, pdf
+import pytest
+
+from tasks_app.workflows.contracts import bench, discovery, pdf
 from tasks_app.workflows.contracts.rules import load_rules
 from tasks_app.workflows.contracts.workflow import ReviewGoal
 
@@ -33,3 +35,11 @@ def test_goal_of_the_example_is_accepted() -> None:
 def test_levels_are_those_of_the_rules() -> None:
     medium, high, critical = load_rules().levels
     assert f"Medium begins at {medium}, high at {high}, critical at {critical}." in PAGE
+
+
+def test_bench_of_a_missing_folder_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reason, and the usage's exit code."""
+    assert bench.main([str(tmp_path / "missing")]) == 2
+    assert "missing is not a folder" in capsys.readouterr().err
