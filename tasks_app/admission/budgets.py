@@ -3,10 +3,11 @@
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from tasks_app.admission import tenant_audit
+from tasks_app.admission.admitting import DEFAULT_AGENT
 from tasks_app.admission.keys import clean_reason
 from tasks_app.domain.budgets import check_amounts
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotFoundError
@@ -61,6 +62,14 @@ def set_limit(
             principal, "budget.set", f"budget:{row.pk}", request_id, {**details, "reason": text}
         )
     return row
+
+
+def kinds_to_grant(principal: Principal) -> frozenset[str]:
+    """Return the kinds of which a task that the caller starts must say how much it may use."""
+    rows = Budget.objects.for_tenant(principal.tenant_id).filter(limit_amount__isnull=False)
+    agents = AgentIdentity.objects.for_tenant(principal.tenant_id).filter(name=DEFAULT_AGENT)
+    above = Q(agent_id=None) | Q(agent_id__in=agents.values("id"))
+    return frozenset(rows.filter(above, task_id=None).values_list("kind", flat=True))
 
 
 def set_price(

@@ -46,6 +46,9 @@ class Input(BaseModel):
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
+    # Keys that elsewhere name a fact of the server and here something that the caller chooses.
+    OWN_KEYS: ClassVar[frozenset[str]] = frozenset()
+
 
 class Output(BaseModel):
     """An answer: camelCase outside, made from dataclasses; JSON of users stays as it is."""
@@ -157,7 +160,7 @@ class RuntimeView(APIView):
             InvalidInputError: it does not fit the model.
         """
         data = self.request.data
-        refuse_reserved(data)
+        refuse_reserved(data, asked_for=model.OWN_KEYS if issubclass(model, Input) else ())
         try:
             return model.model_validate(data)
         except ValidationError as error:

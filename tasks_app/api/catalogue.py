@@ -29,6 +29,7 @@ class WorkflowListView(RuntimeView):
                 title=str(found.title),
                 description=str(found.description),
                 acts=[str(act) for act in found.acts],
+                effects=list(found.effects),
                 approve_before=list(found.approve_before),
                 goal_schema=found.schema,
             )

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
 from tasks_app.api.base import Input, PageQuery
@@ -46,7 +46,10 @@ class ApprovalPolicyInput(Input):
 
 
 class BudgetInput(Input):
-    """Limits of a task; the workflow's own limits stay."""
+    """Limits of a task; the workflow's own limits stay. `active_seconds` is read like `activeSeconds`."""
+
+    # The kinds are called so wherever they are values: in limits, events and errors.
+    model_config = ConfigDict(populate_by_name=True)
 
     steps: Amount | None = None
     active_seconds: Amount | None = None
@@ -108,6 +111,7 @@ class RepairTarget(Input):
 
     task_id: UUID
     expected_version: ExpectedVersion = None
+    title: Text | None = Field(None, max_length=200, description="Of the preview; not read.")
 
 
 class RepairManyInput(Input):
@@ -175,6 +179,8 @@ class RotateInput(Input):
 
 class LimitInput(Input):
     """A limit of the tenant or of one of its agents; null lifts it."""
+
+    OWN_KEYS = frozenset({"agentId"})
 
     kind: Literal["steps", "active_seconds", "tool_calls", "tokens", "money_micros"]
     limit: Amount | None

@@ -396,7 +396,8 @@ class WorkflowOut(Output):
     version: int
     title: str
     description: str
-    acts: list[str]
+    acts: list[str] = Field(description="What it does outside, in its author's words.")
+    effects: list[str] = Field(description="Its declared acts on the outside world.")
     approve_before: list[str]
     goal_schema: Any
 

@@ -43,16 +43,18 @@ class FormField:
     input_type: str = "text"
     secret: bool = False
     fields: tuple["FormField", ...] = ()
+    part: str = "goal"
 
     @property
     def name(self) -> str:
         """Return the name in the posted form."""
-        return f"goal{self.pointer}"
+        return f"{self.part}{self.pointer}"
 
     @property
     def id(self) -> str:
         """Return the id of the control."""
-        return "f" + self.pointer.replace("/", "-")
+        part = "f" if self.part == "goal" else self.part
+        return part + self.pointer.replace("/", "-")
 
     @property
     def aria(self) -> SafeString:

@@ -70,10 +70,10 @@ def steer(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpResp
     if request.POST.get("adopt"):
         return _answer(request, principal, head, form=_adopted(request.POST, head), status=200)
     try:
-        _submit(principal, task_id, request.POST, _payload(request.POST, head))
+        outcome = _submit(principal, task_id, request.POST, _payload(request.POST, head))
     except RuntimeFault as fault:
         return _refused(request, principal, task_id, fault)
-    return _accepted(request, principal, task_id)
+    return _accepted(request, principal, task_id, outcome)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -92,10 +92,10 @@ def goal(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpRespo
         if request.POST.get("preview"):
             shown = _preview(principal, task_id, request.POST, payload)
             return _goal_again(request, head, schema, read, None, preview=shown)
-        _submit(principal, task_id, request.POST, payload)
+        outcome = _submit(principal, task_id, request.POST, payload)
     except RuntimeFault as fault:
         return _goal_again(request, get_head(principal, task_id), schema, read, fault)
-    messages.success(request, _accepted_text())
+    messages.success(request, _accepted_text(outcome))
     return redirect("dashboard:task", task_id)
 
 
@@ -124,9 +124,9 @@ def panel(
 # --- submitting ---------------------------------------------------------------------------------
 def _submit(
     principal: Principal, task_id: UUID, posted: QueryDict, payload: Mapping[str, Any]
-) -> None:
+) -> commands.Submitted:
     """Hand the command to admission, which decides everything."""
-    commands.submit_command(
+    return commands.submit_command(
         principal,
         task_id=task_id,
         command_id=read_uuid(posted.get("idempotency_key", "")),
@@ -197,12 +197,14 @@ def _base_goal(posted: QueryDict) -> dict[str, Any]:
 
 
 # --- answering ----------------------------------------------------------------------------------
-def _accepted(request: HttpRequest, principal: Principal, task_id: UUID) -> HttpResponse:
+def _accepted(
+    request: HttpRequest, principal: Principal, task_id: UUID, outcome: commands.Submitted
+) -> HttpResponse:
     if not is_htmx(request):
-        messages.success(request, _accepted_text())
+        messages.success(request, _accepted_text(outcome))
         return redirect("dashboard:task", task_id)
     head = get_head(principal, task_id)
-    return _answer(request, principal, head, status=200, accepted=_accepted_text())
+    return _answer(request, principal, head, status=200, accepted=_accepted_text(outcome))
 
 
 def _refused(
@@ -238,7 +240,9 @@ def _answer(
     return render(request, "dashboard/task.html", whole, status=status)
 
 
-def _accepted_text() -> str:
+def _accepted_text(outcome: commands.Submitted) -> str:
+    if outcome.status == "applied":
+        return _("It has taken effect.")
     return _("Accepted. It takes effect at the next safe point.")
 
 

@@ -72,6 +72,7 @@ class Head:
 
     snap: TaskSnapshot
     facts: facts.TaskFacts
+    viewer_id: int | None = None
 
     @property
     def terminal(self) -> bool:
@@ -102,6 +103,17 @@ class Head:
         }
 
     @property
+    def own_from(self) -> int | None:
+        """Return the version since which only the viewer's last command has changed the task.
+
+        A form made at that version or later may follow the task: nobody else has moved it.
+        """
+        last = self.facts.last_command
+        if last is None or last.requested_by.id != self.viewer_id:
+            return None
+        return last.old_version if last.new_version == self.snap.state_version else None
+
+    @property
     def banner(self) -> Banner | None:
         """Return what a person should know first."""
         return _banner(self)
@@ -109,7 +121,8 @@ class Head:
 
 def get_head(principal: Principal, task_id: UUID) -> Head:
     """Return the head of a visible task; raises NotFoundError."""
-    return Head(get_snapshot(principal, task_id), facts.get_facts(principal, task_id))
+    snap, more = get_snapshot(principal, task_id), facts.get_facts(principal, task_id)
+    return Head(snap, more, principal.user_id)
 
 
 def list_acts(principal: Principal, head: Head) -> list[Act]:

@@ -3,7 +3,7 @@
 Compared in any letter case and with `-`, `_` or nothing between the words, at any depth.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tasks_app.domain.errors import FieldProblem, ReservedKeyError
 
@@ -47,10 +47,13 @@ def is_reserved(key: str) -> bool:
     return key.startswith("__") or key.lower().replace("_", "").replace("-", "") in _PLAIN
 
 
-def refuse_reserved(value: object) -> None:
+def refuse_reserved(value: object, *, asked_for: Collection[str] = ()) -> None:
     """Refuse a JSON value that names a fact of the server anywhere.
 
     Works without recursion, so that depth costs nothing.
+
+    Args:
+        asked_for: keys of the outermost object that a request means something else by.
 
     Raises:
         ReservedKeyError: with a pointer to each such key, at most 20 of them.
@@ -58,6 +61,7 @@ def refuse_reserved(value: object) -> None:
     found = [
         FieldProblem(pointer, "reserved_key", "Only the server states this.")
         for pointer, _ in zip(_reserved_pointers(value), range(20), strict=False)
+        if pointer.removeprefix("/") not in asked_for
     ]
     if found:
         raise ReservedKeyError("The request states a fact that only the server knows.", found)

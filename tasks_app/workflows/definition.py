@@ -310,13 +310,17 @@ class Workflow(Generic[GoalT, ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class WorkflowInfo:
-    """A registered workflow, for lists and forms."""
+    """A registered workflow, for lists and forms.
+
+    `acts` are its author's words about what it does outside, `effects` the declared names.
+    """
 
     name: str
     version: int
     title: str
     description: str
     acts: tuple[str, ...]
+    effects: tuple[str, ...]
     approve_before: tuple[str, ...]
     definition: type[Workflow[Any, Any]]
     schema: dict[str, Any] = field(default_factory=dict)

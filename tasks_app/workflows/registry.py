@@ -116,6 +116,7 @@ def _info(definition: type[Workflow[Any, Any]]) -> WorkflowInfo:
         title=definition.title,
         description=definition.description,
         acts=definition.acts,
+        effects=tuple(act.name for act in effects(definition)),
         approve_before=definition.approve_before,
         definition=definition,
         schema=_goal_schema(definition),

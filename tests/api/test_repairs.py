@@ -181,3 +181,14 @@ def test_many_without_what_they_need_are_refused(
     answer = operator.post("/runtime/repairs", body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == pointer
+
+
+def test_tasks_of_the_preview_are_sent_back_as_they_stand(tenant: Tenant, operator: Api) -> None:
+    """Nothing has to be picked out of the answer."""
+    held(tenant, title="A task")
+    ask = {"verb": "requeue", "cause": "too_many_recoveries", "dryRun": True}
+    tasks = operator.post("/runtime/repairs", ask).json()["tasks"]
+    body = {"verb": "requeue", "reason": "workers are back", "tasks": tasks}
+    answer = operator.post("/runtime/repairs", body)
+    assert answer.status_code == 200, answer.content
+    assert len(answer.json()["done"]) == len(tasks) == 1

@@ -54,7 +54,7 @@ def test_pause_without_scripts_leads_back_to_the_task(tenant: Tenant) -> None:
     answer = steer(client, task, "pause", reason="Quarter end")
     assert (answer.status_code, answer["Location"]) == (302, f"/tasks/{task.pk}/")
     page = client.get(answer["Location"]).content.decode()
-    assert "Accepted." in page
+    assert "It has taken effect." in page
     assert "Resume task" in page
     assert "Quarter end" in page
     assert read(task.pk).status == "paused"

@@ -8,11 +8,30 @@ const BACKOFF = [1, 2, 5, 10, 30];
 const seconds = (n) => n * 1000;
 
 // A form is in use with the focus in it, text written, or an answer that a person has not read away.
+// What says that a command was accepted is no such answer: it is over when the command is.
 function inUse(form) {
+  const focus = document.activeElement;
   return Boolean(form) && (form.querySelector('#conflict, #problem') !== null
-    || form.contains(document.activeElement)
+    || (form.contains(focus) && !focus.matches('[data-said], h2'))
     || [...form.querySelectorAll('textarea')].some((f) => f.value.trim() !== '')
     || [...form.querySelectorAll('input:not([type=hidden])')].some((f) => f.value !== f.defaultValue));
+}
+
+// What a person has put into a form, to be put into the next one in its place.
+function written(form) {
+  const focus = document.activeElement;
+  const fields = [...form.querySelectorAll('textarea, input:not([type=hidden])')].map((f) => [f.name, f.value]);
+  const at = form.contains(focus) ? { name: focus.name, start: focus.selectionStart, end: focus.selectionEnd } : null;
+  return { fields, at };
+}
+
+function rewrite(form, { fields, at }) {
+  const named = (name) => name && [...form.elements].find((f) => f.name === name && f.type !== 'hidden');
+  for (const [name, value] of fields) { const field = named(name); if (field) field.value = value; }
+  if (!at) return;
+  const field = named(at.name) || form.querySelector('h2');
+  field?.focus();
+  if (at.start != null && field?.setSelectionRange && field.type !== 'number') field.setSelectionRange(at.start, at.end);
 }
 
 class Live {
@@ -32,7 +51,10 @@ class Live {
     // Somebody began to write after the fresh form was asked for: it is not put in their way.
     document.body.addEventListener('htmx:before:swap', (e) => {
       const panel = e.detail.ctx.sourceElement;
-      if (panel?.id === 'steering' && inUse(panel.querySelector('#steer'))) e.preventDefault();
+      if (panel?.id !== 'steering') return;
+      const form = panel.querySelector('#steer');
+      if (inUse(form) && !this.isOwn(form)) e.preventDefault();
+      else if (form) this.kept = written(form);
     });
     document.body.addEventListener('htmx:after:request', (e) => this.answered(e.detail.ctx));
     document.addEventListener('visibilitychange', () => this.visibility());
@@ -104,6 +126,7 @@ class Live {
   swapped() {
     const head = document.getElementById('head');
     if (!this.counted || !head) return;
+    this.rewrite();
     this.seen = Math.max(this.seen, Number(head.dataset.seq || 0));
     this.follow(head);
     if (this.finished()) { this.close(); this.show('done'); return; }
@@ -115,14 +138,27 @@ class Live {
   follow(head) {
     const panel = document.getElementById('steering');
     const form = panel?.querySelector('#steer');
-    if (!form || form.dataset.version === head.dataset.version) return;
-    const used = inUse(form);
+    if (!form || Number(form.dataset.version) >= Number(head.dataset.version)) return;
+    const used = inUse(form) && !this.isOwn(form);
     const note = form.querySelector('.stale');
     if (used && note) {
       const text = note.dataset.t.replace('{version}', head.dataset.version).replace('{who}', head.dataset.moved || '');
       if (note.textContent !== text) note.textContent = text;
       note.hidden = false;
     } else if (!used) panel.dispatchEvent(new CustomEvent('rt:steer'));
+  }
+
+  // Since the form was made only its own reader has moved the task, by a command.
+  isOwn(form) {
+    const from = document.getElementById('head')?.dataset.ownFrom;
+    return Boolean(from) && Number(form.dataset.version) >= Number(from)
+      && form.querySelector('#conflict, #problem') === null;
+  }
+
+  rewrite() {
+    const form = document.querySelector('#steering #steer');
+    if (this.kept && form) rewrite(form, this.kept);
+    this.kept = null;
   }
 
   // --- once a second: probe, poll, give up --------------------------------------------------

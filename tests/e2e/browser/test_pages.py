@@ -148,7 +148,7 @@ def test_b8_two_people_one_version(world: World, sign_in: SignIn) -> None:
     second.get_by_label("Reason").fill("second person's long reason")
     first.get_by_label("Reason").fill("first")
     first.get_by_role("button", name="Pause task").click()
-    expect(first.locator("#steer .note.t-green")).to_contain_text("Accepted")
+    expect(first.locator("#steer .note.t-green")).to_contain_text("It has taken effect")
     expect(second.locator("#steer .stale")).to_contain_text("while you were writing")
     expect(second.get_by_label("Reason")).to_have_value("second person's long reason")
     second.locator("summary", has_text="Priority").click()
@@ -162,7 +162,7 @@ def test_b8_two_people_one_version(world: World, sign_in: SignIn) -> None:
     second.get_by_role("button", name=re.compile("Use version")).click()
     expect(alert).to_have_count(0)
     second.get_by_role("button", name="Set priority").click()
-    expect(second.locator("#steer .note.t-green")).to_contain_text("Accepted")
+    expect(second.locator("#steer .note.t-green")).to_contain_text("It has taken effect")
     assert world.read(task.pk).priority == 2
     assert world.read(task.pk).status == "paused"
 
@@ -367,7 +367,7 @@ def test_b21_a_failed_request_keeps_the_text(world: World, sign_in: SignIn) -> N
     expect(page.get_by_label("Reason")).to_have_value("typed with care")
     page.unroute("**/steer/")
     page.get_by_role("button", name="Pause task").click()
-    expect(page.locator("#steer .note.t-green")).to_contain_text("Accepted")
+    expect(page.locator("#steer .note.t-green")).to_contain_text("It has taken effect")
     expect(page.locator("#trouble")).to_be_hidden()
 
 
