@@ -44,6 +44,8 @@ INSTALLED_APPS = [
     "django_eventstream",
     "ledger_app.apps.LedgerAppConfig",
     "tasks_app.apps.TasksAppConfig",
+    # Authors' own apps: their `durable.py` is imported like ours.
+    *env.words("RUNTIME_APPS"),
 ]
 
 MIDDLEWARE = [

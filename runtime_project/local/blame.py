@@ -27,9 +27,10 @@ def find_cause(log: Path) -> tuple[str, str]:
         return "the database does not answer, or refuses the login", ""
     if _ABOUT_DATA.search(last):
         return "the local data does not fit the code", FRESH
+    said = next(reversed(last.split("\n\n")[0].strip().splitlines()), "")
     place = _place(last)
-    cause = f"the code does not load: {place}" if place else "the code does not load"
-    return cause, MEND
+    facts = ": ".join(text for text in (said.strip()[:200], place and f"see {place}") if text)
+    return f"the code does not load ({facts})" if facts else "the code does not load", MEND
 
 
 def _place(traceback: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,7 @@ def has_roles(database_url: str) -> bool:
 def _static_digest() -> str:
     """Return a digest of what static files come from: installed packages and our own files."""
     digest = hashlib.sha256((state.ROOT / "requirements" / "runtime.txt").read_bytes())
+    digest.update(os.environ.get("RUNTIME_APPS", "").encode())
     for path in sorted((state.ROOT / "tasks_app" / "static").rglob("*")):
         status = path.stat()
         digest.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())

@@ -166,6 +166,7 @@ class LocalStack:
             "DJANGO_ALLOWED_HOSTS": ",".join(sorted(hosts)),
             "RUNTIME_PROFILE": "demo",
             "RUNTIME_HOME": str(self.home),
+            "RUNTIME_APPS": given("RUNTIME_APPS", ""),
             "RUNTIME_ARTIFACT_ROOT": str(self.home / "artifacts"),
             "RUNTIME_STATIC_ROOT": str(self.home / "static"),
             "RUNTIME_INPUT_ROOTS": _paths(self._input_folders, given("RUNTIME_INPUT_ROOTS")),

@@ -51,11 +51,13 @@ def documented(
     replays: bool = False,
     etag: bool = False,
     previews: type[BaseModel] | None = None,
+    media_type: str = "",
 ) -> Callable[[F], F]:
     """Describe one method of a view; its docstring becomes the description.
 
     `codes` are those beyond what every such operation can answer; `replays` marks operations that
-    take an Idempotency-Key; `previews` is the answer to a dry run.
+    take an Idempotency-Key; `previews` is the answer to a dry run; `media_type` is that of an answer
+    which is text, with `returns` None.
     """
 
     def decorate(method: F) -> F:
@@ -69,6 +71,7 @@ def documented(
             request=body,
             responses={
                 **_responses(returns, status, found, replays=replays, etag=etag),
+                **({(status, media_type): OpenApiTypes.STR} if media_type else {}),
                 **({200: OpenApiResponse(previews, description="Dry run.")} if previews else {}),
             },
             examples=[OpenApiExample("Example", value=dict(example), request_only=True)]
@@ -112,7 +115,9 @@ def _responses(
 ) -> dict[Any, Any]:
     good: Any = OpenApiTypes.BINARY if returns is bytes else returns
     key: Any = (status, "application/octet-stream") if returns is bytes else status
-    responses: dict[Any, Any] = {key: OpenApiResponse(good, description="Done.")}
+    responses: dict[Any, Any] = {}
+    if returns is not None:
+        responses[key] = OpenApiResponse(good, description="Done.")
     if replays and status == 201:
         responses[200] = OpenApiResponse(good, description="Replay of an earlier request.")
     if etag:

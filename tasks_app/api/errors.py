@@ -115,8 +115,11 @@ class HttpFaultError(RuntimeFault):
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response:
-    """Return the answer for anything that a view raised; never raises itself."""
-    request_id = getattr(context.get("view"), "request_id", "")
+    """Return the answer for anything that a view raised; never raises itself.
+
+    `context` is REST framework's, with the view that knows the request's id, or holds the id.
+    """
+    request_id = str(context.get("request_id") or getattr(context.get("view"), "request_id", ""))
     fault = _as_fault(error)
     if fault is None:
         logger.error("request.failed", exc_info=error, extra={"request_id": request_id})

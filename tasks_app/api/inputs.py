@@ -79,15 +79,57 @@ class TaskListQuery(PageQuery):
     q: str = Field("", max_length=200, description="Part of the title, or the begin of an id.")
 
 
+def _payload_of(types: tuple[CommandType, ...], **schema: Any) -> Any:
+    """Return the schema of commands whose payload is an object of this form."""
+    payload = {"type": "object", **schema}
+    return {
+        "properties": {
+            "type": {"anyOf": [{"const": str(name)} for name in types]},
+            "payload": payload,
+        },
+        # Left out it is an empty object, which only some commands take.
+        **({} if schema.get("maxProperties") == 0 else {"required": ["payload"]}),
+    }
+
+
+_PAYLOADS = [
+    _payload_of(
+        (CommandType.PAUSE, CommandType.RESUME, CommandType.CANCEL),
+        maxProperties=0,
+        description="Nothing.",
+    ),
+    _payload_of(
+        (CommandType.ADJUST_GOAL,),
+        minProperties=1,
+        description="A JSON merge patch (RFC 7396) of the goal itself: the fields to change, "
+        "null for those to remove. The merged goal has to fit the workflow's schema.",
+    ),
+    _payload_of(
+        (CommandType.PROVIDE_INPUT,),
+        properties={"answer": {"description": "Fits the schema of the open question."}},
+        required=["answer"],
+        additionalProperties=False,
+    ),
+    _payload_of(
+        (CommandType.SET_PRIORITY,),
+        properties={"priority": {"type": "integer", "minimum": 0, "maximum": 9}},
+        required=["priority"],
+        additionalProperties=False,
+    ),
+]
+
+
 class CommandInput(Input):
     """An instruction to a live task; applied at a safe point."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": _PAYLOADS})
 
     dry_run: bool = Field(
         False, strict=True, description="Only tell what adjust_goal would do to the plan."
     )
     type: CommandType
     command_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
-    payload: dict[str, Any] = Field(default_factory=dict)
+    payload: dict[str, Any] = Field(default_factory=dict, description="Depends on `type`: `oneOf`.")
     expected_version: ExpectedVersion = None
     reason: Reason
 

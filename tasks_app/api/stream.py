@@ -25,6 +25,7 @@ from django.views.decorators.http import require_GET
 
 from tasks_app.api import errors
 from tasks_app.api.authentication import find_principal
+from tasks_app.api.base import request_id_of
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import FieldProblem, RuntimeFault, UnauthenticatedError
 from tasks_app.domain.principal import Principal
@@ -82,7 +83,7 @@ async def _answer(
         _refuse_parameters(request)
         accepted, slot = await sync_to_async(_short_visit(plan))()
     except (RuntimeFault, DatabaseFailure) as error:
-        return _refusal(error)
+        return _refusal(request, error)
     response = StreamingHttpResponse(
         _holding(slot, stream.live(accepted)), content_type="text/event-stream; charset=utf-8"
     )
@@ -236,13 +237,15 @@ def _refuse(pointer: str, code: str, detail: str) -> None:
     raise HttpFaultError("invalid_query", "The query does not fit.", (problem,))
 
 
-def _refusal(error: Exception) -> HttpResponse:
+def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
     """Return the same problem document that REST gives."""
-    answer = errors.handle(error, {})
+    request_id = request_id_of(request)
+    answer = errors.handle(error, {"request_id": request_id})
     response = HttpResponse(
         json.dumps(answer.data), status=answer.status_code, headers=dict(answer.headers)
     )
     response.headers["Content-Type"] = errors.MEDIA_TYPE
+    response.headers["X-Request-Id"] = request_id
     if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
         response.headers["Retry-After"] = "10"
     return response

@@ -14,6 +14,7 @@ from tasks_app.api import (
     repairs,
     schedules,
     stream,
+    streamed,
     tasks,
 )
 
@@ -91,4 +92,5 @@ urlpatterns = [
 
 def documented_patterns() -> list[URLResolver]:
     """Return the routes that the OpenAPI document describes, at their full address."""
-    return [path("runtime/", include((_resources, app_name)))]
+    streams = path("tasks/<uuid:task_id>/events", streamed.TaskEventsDescription.as_view())
+    return [path("runtime/", include(([*_resources, streams], app_name)))]

@@ -39,9 +39,20 @@ def check_workflows(
     return [
         message
         for definition in registry.registered()
-        for found in (_check_steps(definition), _check_source(definition))
+        for found in (_check_goal(definition), _check_steps(definition), _check_source(definition))
         for message in found
     ]
+
+
+def _check_goal(definition: type[Workflow[Any, Any]]) -> Iterator[CheckMessage]:
+    goal = definition.goal_type()
+    if goal.model_config.get("extra") != "forbid":
+        yield Warning(
+            f"The goal of {definition.workflow_name} takes fields that it does not know "
+            f"({goal.__module__}.{goal.__qualname__}): a mistyped one changes nothing, unnoticed.",
+            hint='Declare it with extra="forbid".',
+            id="tasks_app.W016",
+        )
 
 
 def _check_steps(definition: type[Workflow[Any, Any]]) -> Iterator[CheckMessage]:

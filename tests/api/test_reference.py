@@ -2,6 +2,7 @@
 
 import os
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,14 @@ def test_every_operation_names_capability_and_codes() -> None:
         operation = next(item for item in operations if item["operationId"] == name)
         (content,) = operation["requestBody"]["content"].values()
         assert content["examples"]
+
+
+@pytest.mark.django_db
+def test_refused_stream_names_its_request() -> None:
+    """What docs/reference/errors.md promises of every refusal holds for streams."""
+    answer = Client().get(f"/runtime/tasks/{uuid.uuid4()}/events", headers={"X-Request-Id": "r-1"})
+    assert (answer.status_code, answer.json()["requestId"]) == (401, "r-1")
+    assert answer.headers["X-Request-Id"] == "r-1"
 
 
 @pytest.mark.django_db

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from pydantic import BaseModel
+from typing_extensions import override
 
 from tasks_app.admission.budgets import set_limit
 from tasks_app.admission.principal import from_user
@@ -28,6 +29,7 @@ def flow() -> Iterator[type[Workflow[Any, Any]]]:
 
     @workflow(name="letters.send", version=1, title="Send a letter")
     class Letters(Workflow[Letter, None]):
+        @override
         def plan(self, goal: Letter, p: Any) -> Any:
             return p.effect(self.post, goal.customer)
 

@@ -1,6 +1,8 @@
 """Python blocks of README and docs run as they stand."""
 
+import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from tasks_app.models import Approval
 from tasks_app.testing import DurableTester
 from tasks_app.testing.plugin import durable
 from tasks_app.workflows import registry
+from tasks_app.workflows.contracts.workflow import ReviewGoal
 from tests.support.engine import Engine
 
 __all__ = ["durable"]
@@ -224,3 +227,14 @@ def test_how_to_agent_runs(
     assert (task.status, task.result) == ("completed", draft), task.error
     assert sent == [("Ms Wu", draft)]
     assert len(asked) == 3
+
+
+def test_readme_call_fits_the_demo(tmp_path: Path) -> None:
+    """The folders of the README's call are those that the local stack reads and publishes to."""
+    [body] = re.findall(r"-d ('\{.*\}')$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    said = subprocess.run(
+        ["/bin/sh", "-c", f"printf %s {body}"], cwd=tmp_path, capture_output=True, check=True
+    )
+    goal = ReviewGoal.model_validate(json.loads(said.stdout)["goal"])
+    assert Path(goal.folder) == tmp_path / ".runtime/input/licences"
+    assert Path(str(goal.publish_to)) == tmp_path / ".runtime/published"

@@ -27,7 +27,10 @@ def test_code_that_does_not_load_is_told_with_its_place(log: Path) -> None:
     error = "tasks_app.domain.errors.ConfigurationError: two workflows are called greet\n"
     log.write_text(HEAD + frames + frame(ours, 60) + error)
     cause, remedy = blame.find_cause(log)
-    assert cause == "the code does not load: /srv/app/durable.py, line 17"
+    assert cause == (
+        "the code does not load (tasks_app.domain.errors.ConfigurationError: two workflows are "
+        "called greet: see /srv/app/durable.py, line 17)"
+    )
     assert "mend your code" in remedy
     assert "fresh" not in remedy
 
@@ -36,7 +39,9 @@ def test_the_last_traceback_counts(log: Path) -> None:
     """An exception that was handled in between has an own traceback before it."""
     first = HEAD + frame("/srv/app/a.py", 1) + "KeyError: 1\n"
     log.write_text(f"{first}\nDuring handling …\n\n{HEAD}{frame('/srv/app/b.py', 2)}ValueError\n")
-    assert blame.find_cause(log)[0] == "the code does not load: /srv/app/b.py, line 2"
+    assert blame.find_cause(log)[0] == (
+        "the code does not load (ValueError: see /srv/app/b.py, line 2)"
+    )
 
 
 def test_data_that_does_not_fit_may_be_deleted(log: Path) -> None:

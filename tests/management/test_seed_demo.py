@@ -1,6 +1,8 @@
 """The demo's accounts: made once, kept afterwards, and only for their owner's eyes."""
 
 import json
+import re
+import shlex
 import stat
 from io import StringIO
 from pathlib import Path
@@ -95,3 +97,14 @@ def test_create_key_prints_a_key_that_works() -> None:
         call_command(*base, "--scope", "tasks:create")
     with pytest.raises(CommandError, match="no such tenant"):
         call_command(*base[:3], "--user", "nobody", "--name", "x", "--scope", "tasks:read")
+
+
+def test_key_of_the_how_to_sets_limits(tmp_path: Path) -> None:
+    """The command of docs/how-to/limit-what-tasks-use.md works on what seed_demo made."""
+    seed(tmp_path / "credentials")
+    page = Path(__file__).resolve().parents[2] / "docs/how-to/limit-what-tasks-use.md"
+    [line] = re.findall(r"manage\.py create_key (.*?)\)", page.read_text())
+    out = StringIO()
+    call_command("create_key", *shlex.split(line), stdout=out, stderr=StringIO())
+    key = from_api_key(out.getvalue().strip(), "127.0.0.1")
+    assert key.can("budgets:manage")

@@ -25,7 +25,7 @@ from tasks_app.workflows import (
 )
 
 
-class Goal(BaseModel):
+class Goal(BaseModel, extra="forbid"):
     n: int = 1
 
 
@@ -156,3 +156,20 @@ def test_our_own_workflows_are_in_order(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.undo()
     assert registry.registered()
     assert told() == []
+
+
+def test_goal_that_takes_unknown_fields_is_told() -> None:
+    """A mistyped field of a changed goal would be stored and change nothing."""
+
+    class Loose(BaseModel):
+        n: int = 1
+
+    @workflow(name="x", version=1)
+    class Careless(Workflow[Loose, Any]):
+        @override
+        def plan(self, goal: Loose, p: Any) -> Any:
+            return None
+
+    [(code, text)] = told()
+    assert code == "tasks_app.W016"
+    assert "The goal of x takes fields that it does not know" in text
