@@ -32,7 +32,7 @@ class RuntimeAdminSite(AdminSite):
 
 
 def _needs(request: HttpRequest) -> list[dict[str, object]]:
-    """Return counts, each with the list it counts; none without a membership."""
+    """Return counts, each with the list it counts; none that the viewer may not see."""
     principal = find_principal(request)
     if principal is None:
         return []
@@ -40,7 +40,7 @@ def _needs(request: HttpRequest) -> list[dict[str, object]]:
     tasks = reverse("admin:tasks_app_task_changelist")
     approvals = reverse("admin:tasks_app_approval_changelist")
     effects = reverse("admin:ledger_app_effect_changelist")
-    return [
+    needs: list[dict[str, object]] = [
         {
             "label": _("approvals waiting"),
             "count": counts.approvals,
@@ -62,3 +62,4 @@ def _needs(request: HttpRequest) -> list[dict[str, object]]:
             "url": f"{tasks}?status=working",
         },
     ]
+    return [need for need in needs if need["count"] is not None]

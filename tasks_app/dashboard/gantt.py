@@ -17,6 +17,7 @@ from tasks_app.templatetags.dashboard import duration
 
 WIDTH = 820
 _LABEL = 190
+_LABEL_TEXT = 24
 _ROW = 24
 _MAX_ROWS = 60
 _TICKS = 4
@@ -114,10 +115,12 @@ def draw(
 
 def _bar(step: StepRow, index: int, left: int, right: int) -> Bar:
     look = words.look("step", step.status)
-    label = step.method if len(step.method) <= 24 else step.method[:23] + "…"
+    name = step.place or step.method
+    # The end tells calls of one method apart.
+    label = name if len(name) <= _LABEL_TEXT else "…" + name[1 - _LABEL_TEXT :]
     return Bar(
         label=label,
-        title=f"{step.method}: {look.word}, {duration(step.seconds)}",
+        title=f"{name}: {look.word}, {duration(step.seconds)}",
         tone=look.tone,
         x=left,
         y=index * _ROW + 6,

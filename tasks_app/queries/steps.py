@@ -43,6 +43,11 @@ class StepRow:
     folded: bool = False
 
     @property
+    def place(self) -> str:
+        """Return the key where it says more than the method: which of several calls this is."""
+        return "" if self.folded or self.key == self.method else self.key
+
+    @property
     def retired(self) -> bool:
         """Tell whether a later plan replaced the step."""
         return self.retired_in is not None

@@ -317,3 +317,15 @@ def test_audit_pages_show_the_tenants_streams_only(tenant: Tenant) -> None:
     shown = {row.stream for row in page.context["cl"].result_list}
     assert shown
     assert shown <= own
+
+
+def test_index_counts_only_what_its_reader_may_see(tenant: Tenant) -> None:
+    """A false zero would hide work; a link would lead to a refusal."""
+    waiting_task(tenant, make_staff(tenant, ["operator", "submitter"]))
+    client = window(make_staff(tenant, ["admin"]))
+    needs = client.get("/admin/").context["rt_needs"]
+    assert needs
+    for need in needs:
+        assert client.get(need["url"]).status_code == 200, need
+    operator = window(make_staff(tenant, ["operator"]))
+    assert len(operator.get("/admin/").context["rt_needs"]) == 4

@@ -12,7 +12,7 @@ from tasks_app.admission.principal import from_user
 from tasks_app.admission.tasks import admit_task
 from tasks_app.dashboard.taskpage import TABS
 from tasks_app.engine.slice_runner import run_slice
-from tasks_app.models import Approval, Artifact, Event, Task, Tenant
+from tasks_app.models import Approval, Artifact, Event, Step, Task, Tenant
 from tests import factories
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -323,3 +323,19 @@ def test_audit_tab_shows_the_newest_entries(tenant: Tenant) -> None:
     assert entries[0].seq == len(entries)
     assert entries[0].action == "command.accepted"
     assert entries[0].who == task.initiator.username
+
+
+def test_calls_of_one_step_can_be_told_apart(tenant: Tenant) -> None:
+    """A loop calls its steps in every turn: the table names the turn, and so does the drawing."""
+    user = factories.make_member(tenant, ["submitter", "operator"])
+    made = admit_task(
+        from_user(user, tenant.pk), workflow="scripted.loop", goal={"turns": 2}, source="dashboard"
+    )
+    task = run(made.task_id)
+    text = window(task.initiator).get(f"/tasks/{task.pk}/steps/").content.decode()
+    said = list(
+        Step.objects.for_tenant(tenant.pk).filter(method="say").values_list("key", flat=True)
+    )
+    assert len(said) == 2
+    for key in said:
+        assert f'<span class="mono mut">{key}</span>' in text

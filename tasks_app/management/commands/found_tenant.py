@@ -16,6 +16,8 @@ from tasks_app.models import AgentIdentity, Tenant
 class Command(BaseCommand):
     """Makes what is missing and keeps what is there; every membership it makes is audited."""
 
+    # What authors declared is told by `check` and does not concern this command.
+    requires_system_checks = []
     help = "Make a tenant with its agent and first members; users must exist (createsuperuser)."
 
     @override

@@ -1,6 +1,6 @@
 """`manage.py plan_check`: what the installed code would do with every live task; changes nothing.
 
-Exit status: 0 every task goes on, 1 at least one would be held.
+Exit status: 0 every task goes on, 1 at least one would be held, 2 wrong usage.
 """
 
 import json
@@ -17,15 +17,18 @@ from tasks_app.engine.versions import Judgement, Verdict, judge_live
 from tasks_app.models import Task, Tenant
 
 HELD = 1
+WRONG_USAGE = 2
 _LINE = "{verdict:<12} {code:<40} {status:<15} {task}  {tenant}"
 
 
 class Command(BaseCommand):
     """Prints one line for each live task, then how many there are of each verdict."""
 
+    # What authors declared is told by `check` and does not concern this command.
+    requires_system_checks = []
     help = (
         "Compare the installed workflows with every live task: go, go_upgraded, migrate or hold. "
-        "Exit status: 0 none is held, 1 at least one would be."
+        "Exit status: 0 none is held, 1 at least one would be, 2 wrong usage."
     )
 
     @override
@@ -35,11 +38,12 @@ class Command(BaseCommand):
 
     @override
     def handle(self, *args: object, **options: Any) -> None:
+        tenant_id = _tenant_id(options["tenant"])
         counts: Counter[Verdict] = Counter()
         if not options["json"]:
             head = {"verdict": "VERDICT", "code": "WORKFLOW", "status": "STATUS"}
             self.stdout.write(_LINE.format(**head, task=f"{'TASK':<36}", tenant="TENANT"))
-        for task, judged in judge_live(_tenant_id(options["tenant"])):
+        for task, judged in judge_live(tenant_id):
             counts[judged.verdict] += 1
             facts = _facts(task, judged)
             self.stdout.write(json.dumps(facts) if options["json"] else _line(facts))
@@ -81,5 +85,5 @@ def _tenant_id(slug: str | None) -> UUID | None:
         return None
     found = Tenant.objects.filter(slug=slug).values_list("id", flat=True).first()
     if found is None:
-        raise CommandError(f"There is no tenant {slug}.")
+        raise CommandError(f"There is no tenant {slug}.", returncode=WRONG_USAGE)
     return found

@@ -45,6 +45,8 @@ class Accounts:
 class Command(BaseCommand):
     """Makes what is missing and keeps what is there."""
 
+    # What authors declared is told by `check` and does not concern this command.
+    requires_system_checks = []
     help = "Make the demo's tenant, users, agent and API keys; keeps those in the file."
 
     @override

@@ -14,6 +14,8 @@ from tasks_app.models import Tenant
 class Command(BaseCommand):
     """Changes what is named, keeps the rest, prints what holds now; every change is audited."""
 
+    # What authors declared is told by `check` and does not concern this command.
+    requires_system_checks = []
     help = "Set a tenant's weight and its limit of running tasks; prints them when none is given."
 
     @override
