@@ -42,7 +42,7 @@ def documented(
     summary: str,
     *,
     capability: str,
-    returns: type[BaseModel] | type[bytes] | None,
+    returns: type[BaseModel] | type[bytes | str] | None,
     status: int = 200,
     body: type[BaseModel] | None = None,
     query: type[BaseModel] | None = None,
@@ -51,13 +51,12 @@ def documented(
     replays: bool = False,
     etag: bool = False,
     previews: type[BaseModel] | None = None,
-    media_type: str = "",
 ) -> Callable[[F], F]:
     """Describe one method of a view; its docstring becomes the description.
 
     `codes` are those beyond what every such operation can answer; `replays` marks operations that
-    take an Idempotency-Key; `previews` is the answer to a dry run; `media_type` is that of an answer
-    which is text, with `returns` None.
+    take an Idempotency-Key; `previews` is the answer to a dry run. Answers of
+    bytes are files, answers of text are event streams.
     """
 
     def decorate(method: F) -> F:
@@ -71,7 +70,6 @@ def documented(
             request=body,
             responses={
                 **_responses(returns, status, found, replays=replays, etag=etag),
-                **({(status, media_type): OpenApiTypes.STR} if media_type else {}),
                 **({200: OpenApiResponse(previews, description="Dry run.")} if previews else {}),
             },
             examples=[OpenApiExample("Example", value=dict(example), request_only=True)]
@@ -106,18 +104,20 @@ def _description(method: Callable[..., Any], capability: str, codes: set[str]) -
 
 
 def _responses(
-    returns: type[BaseModel] | type[bytes] | None,
+    returns: type[BaseModel] | type[bytes | str] | None,
     status: int,
     codes: set[str],
     *,
     replays: bool,
     etag: bool,
 ) -> dict[Any, Any]:
-    good: Any = OpenApiTypes.BINARY if returns is bytes else returns
-    key: Any = (status, "application/octet-stream") if returns is bytes else status
-    responses: dict[Any, Any] = {}
-    if returns is not None:
-        responses[key] = OpenApiResponse(good, description="Done.")
+    good: Any = returns
+    key: Any = status
+    if returns is bytes:
+        good, key = OpenApiTypes.BINARY, (status, "application/octet-stream")
+    elif returns is str:
+        good, key = OpenApiTypes.STR, (status, "text/event-stream")
+    responses: dict[Any, Any] = {key: OpenApiResponse(good, description="Done.")}
     if replays and status == 201:
         responses[200] = OpenApiResponse(good, description="Replay of an earlier request.")
     if etag:

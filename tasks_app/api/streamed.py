@@ -32,8 +32,7 @@ class TaskEventsDescription(RuntimeView):
         "Follow a task",
         capability="tasks:read",
         query=StreamQuery,
-        returns=None,
-        media_type="text/event-stream",
+        returns=str,
         codes=("too_many_streams",),
     )
     def get(self, request: Request, task_id: UUID) -> Response:
