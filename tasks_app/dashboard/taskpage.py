@@ -1,7 +1,7 @@
 """How one task's page is put together: head, banner, possible acts, tabs and their bodies."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -272,7 +272,7 @@ def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str
     snap = head.snap
     return {
         "presented": artifacts.list_outputs(principal, snap.task_id, presented_only=True),
-        "steps": steps.list_plan(principal, snap.task_id),
+        "steps": _at_rest(snap, steps.list_plan(principal, snap.task_id)),
         "events": events.list_newest_events(principal, snap.task_id, limit=8).events,
         "error": snap.error,
         "result": snap.result,
@@ -280,9 +280,22 @@ def _overview(principal: Principal, head: Head, _before: int | None) -> dict[str
     }
 
 
+def _at_rest(snap: TaskSnapshot, rows: list[steps.StepRow]) -> list[steps.StepRow]:
+    """Show a begun step of a task that stands still as what it is: nobody works on it."""
+    shown = {TaskStatus.DEAD_LETTERED: "held", TaskStatus.PAUSED: "paused"}.get(snap.status)
+    if shown is None:
+        return rows
+    return [
+        replace(row, status=shown, finished_at=row.finished_at or snap.updated_at)
+        if row.status == "running"
+        else row
+        for row in rows
+    ]
+
+
 def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     task_id = head.snap.task_id
-    rows = steps.list_plan(principal, task_id, with_retired=True)
+    rows = _at_rest(head.snap, steps.list_plan(principal, task_id, with_retired=True))
     taken = slices.list_slices(principal, task_id)
     times = checkpoints.list_checkpoint_times(principal, task_id)
     return {

@@ -59,7 +59,7 @@ OBSTACLES = {
     "deadline_passed": "The task's own deadline has passed; it would fail at once.",
     "effect_in_doubt": "Nobody knows whether an act has happened; settle it first.",
     "effect_not_in_doubt": "No such act of this task is open.",
-    "no_good_checkpoint": "No checkpoint of this task can be trusted.",
+    "no_good_checkpoint": "The task has no checkpoint that can be trusted.",
 }
 
 

@@ -31,7 +31,7 @@ from tasks_app.engine import (
     threads,
     transitions,
 )
-from tasks_app.models import Approval, Slice, Task
+from tasks_app.models import Approval, Slice, Step, Task
 
 logger = logging.getLogger(__name__)
 
@@ -125,11 +125,25 @@ def _recover(
                 tenant_id,
                 TaskStatus.RECOVERING,
                 code="too_many_recoveries",
-                evidence={"recoveries": moved, "owner": owner},
+                evidence=_why_held(task_id, tenant_id, moved, owner),
             )
         else:
             continuation.owe(task_id, tenant_id, "recovery")
     logger.warning("sweep.lease_lost", extra={"task_id": str(task_id), "owner": owner})
+
+
+def _why_held(task_id: UUID, tenant_id: UUID, recoveries: int, owner: str) -> dict[str, object]:
+    """Return what an operator is told: how often, and at which step as far as rows know."""
+    rows = Step.objects.for_tenant(tenant_id).filter(task_id=task_id, retired_in=None)
+    open_steps = rows.exclude(status__in=("succeeded", "skipped")).order_by("position")
+    step = open_steps.values_list("key", flat=True).first()
+    at = f"at the step {step}, before it" if step else "before a step"
+    return {
+        "message": f"{recoveries} workers in a row were lost {at} was done.",
+        "recoveries": recoveries,
+        "owner": owner,
+        **({"step": step} if step else {}),
+    }
 
 
 def _still_lost(task_id: UUID, fence: int) -> bool:

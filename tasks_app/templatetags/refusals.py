@@ -51,7 +51,7 @@ REFUSALS = {
     "literal_error": gettext_lazy("Choose one of the values offered."),
     "missing": gettext_lazy("This field is needed."),
     "no_documents": gettext_lazy("The folder holds no document to review."),
-    "no_good_checkpoint": gettext_lazy("No checkpoint of this task can be trusted."),
+    "no_good_checkpoint": gettext_lazy("The task has no checkpoint that can be trusted."),
     "no_open_question": gettext_lazy("No question of this task waits for an answer."),
     "not_a_folder": gettext_lazy("This is a file, not a folder."),
     "not_found": gettext_lazy("Not found."),

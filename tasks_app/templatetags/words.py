@@ -46,6 +46,9 @@ LOOKS: dict[str, dict[str, Look]] = {
     "step": {
         "planned": Look(_("Planned"), "ring", "neutral"),
         "running": Look(_("Running"), "play", "blue"),
+        # What pages say of a running one when its task stands still.
+        "held": Look(_("Held"), "warning", "red"),
+        "paused": Look(_("Paused"), "pause", "neutral"),
         "waiting": Look(_("Waiting"), "clock", "amber"),
         "succeeded": Look(_("Succeeded"), "check", "green"),
         "failed": Look(_("Failed"), "cross", "red"),

@@ -333,7 +333,12 @@ def child_options(
         ConfigurationError: no workflow, or a value that is not allowed.
     """
     if not (isinstance(workflow, type) and issubclass(workflow, Workflow)):
-        raise ConfigurationError(f"{workflow} is no workflow")
+        raise ConfigurationError(
+            "a child is given by its workflow's class, or by what durable_function returns, not by "
+            f"its name: {workflow!r}"
+        )
+    if getattr(workflow, "workflow_name", None) is None:
+        raise ConfigurationError(f"{workflow.__name__} is not registered with @workflow")
     if budget_share is not None and not 0 < budget_share <= 1:
         raise ConfigurationError("budget_share must be above 0 and at most 1")
     if on_failure not in {"fail", "skip"}:

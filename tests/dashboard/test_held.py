@@ -1,6 +1,7 @@
 """Rules: held tasks are shown by cause with their evidence, and repaired by plain forms."""
 
 import re
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,7 +9,7 @@ import pytest
 from django.test import Client
 
 from tasks_app.engine.slice_runner import run_slice
-from tasks_app.models import Repair, Task, Tenant
+from tasks_app.models import Repair, Step, Task, Tenant
 from tasks_app.templatetags.held import CAUSES
 from tests import factories
 from tests.architecture.sources import ROOT
@@ -206,3 +207,25 @@ def test_causes_are_explained_in_the_docs() -> None:
     """docs/explanation/held-tasks.md has one row for each cause that the pages know."""
     page = (ROOT / "docs/explanation/held-tasks.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.M)) == CAUSES.keys()
+
+
+@pytest.mark.parametrize(("status", "word"), [("dead_lettered", "Held"), ("paused", "Paused")])
+@pytest.mark.parametrize("suffix", ["", "steps/"])
+def test_step_of_a_task_that_stands_still_does_not_run(status: str, word: str, suffix: str) -> None:
+    """Its word tells that nobody works on it, and its time no longer grows."""
+    task = factories.make_task(status=status)
+    Step.objects.create(
+        tenant=task.tenant, task=task, key="a", position=0, kind="step", method="a",
+        status="running", arguments={}, options={}, signature="x", plan_version=1, fence=1,
+        started_at=task.updated_at - timedelta(seconds=3),
+    )  # fmt: skip
+    client = Client()
+    client.force_login(task.initiator)
+    page = client.get(f"/tasks/{task.pk}/{suffix}")
+    [step] = page.context["steps"]
+    assert (step.status, round(step.seconds)) == (words_of(status), 3)
+    assert word in page.content.decode()
+
+
+def words_of(status: str) -> str:
+    return {"dead_lettered": "held"}.get(status, status)

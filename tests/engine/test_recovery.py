@@ -165,6 +165,10 @@ def test_too_many_recoveries_need_a_person(
     abandon(engine, half_done)
     task = engine.task(half_done)
     assert (task.status, task.error["code"]) == ("dead_lettered", "too_many_recoveries")
+    step = task.error["step"]
+    assert task.error["message"] == (
+        f"4 workers in a row were lost at the step {step}, before it was done."
+    )
     assert engine.run(half_done) == "idle"
 
 

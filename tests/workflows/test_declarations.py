@@ -278,6 +278,16 @@ def test_check_names_the_line_of_a_mistake(tmp_path: Path) -> None:
     assert said in told.stderr
 
 
+class Unregistered(Workflow[Goal, int]):
+    """Declared, but nobody knows it by a name."""
+
+
+def test_child_by_name_is_refused_with_what_to_write() -> None:
+    """A plan names code, which has a version; a name alone would be looked up by chance."""
+    with pytest.raises(ConfigurationError, match=r"by its workflow's class.*'bad\.slow'"):
+        plan_of(lambda self, goal, p: p.child("bad.slow", {}))
+
+
 def plan_of(build: Any) -> Any:
     class Planned(Base):
         @override
@@ -318,6 +328,8 @@ def test_repeated_steps_get_keys_of_their_own() -> None:
         lambda self, goal, p: p.effect(self.one, 1),
         lambda self, goal, p: p.step(len, 1),
         lambda self, goal, p: p.map(self.one, [1], chunk=0),
+        lambda self, goal, p: p.child("bad.slow", {}),
+        lambda self, goal, p: p.child(Unregistered, {}),
         lambda self, goal, p: p.approval("act", deadline=timedelta(days=8)),
         lambda self, goal, p: p.approval("act", deadline=timedelta(hours=1), on_timeout="maybe"),
         lambda self, goal, p: p.effect(self.act, 1, approval=p.step(self.one, 1)),
