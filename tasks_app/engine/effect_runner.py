@@ -227,6 +227,8 @@ def _begin(
 def _begin_at_once(session: SliceSession, act: effects.Act, arguments: dict[str, Any]) -> Standing:
     """Begin an act that needs nothing else in one statement. Raises: as `effects.begin` does."""
     fence = session.task.fence
+    # Read before: nothing stands between the commit and the call.
+    _ = session.references
     attempts = session.begin_act(effects.begun_part(act, fence=fence, request=arguments))
     if attempts is None:
         return Standing.of(effects.why_not_begun(act, fence=fence))

@@ -149,10 +149,12 @@ CLAIM = f"""{_LANES}, turn AS MATERIALIZED (
 )
 SELECT {", ".join(f"c.{column}" for column in TASK_COLUMNS)}, b.status, slice.id,
     clock_timestamp(),
-    (SELECT count(*) FROM lane) > 1 OR EXISTS (
-        SELECT FROM tasks_app_task t
+    -- Ordered, so that the head of the lane is found in the index among any number of sleepers.
+    (SELECT count(*) FROM lane) > 1 OR coalesce((
+        SELECT t.next_wake_at <= {_NOW} FROM tasks_app_task t
         WHERE t.tenant_id = c.tenant_id AND t.workflow = c.workflow AND t.priority = c.priority
-          AND {_WAITING} AND t.next_wake_at <= {_NOW} AND t.id <> c.id),
+          AND {_WAITING} AND t.id <> c.id
+        ORDER BY t.next_wake_at, t.id LIMIT 1), false),
     {_AUDITED}
 FROM claimed c JOIN before b USING (id), slice
 """

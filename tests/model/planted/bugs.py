@@ -268,8 +268,8 @@ BUGS = (
         (
             Edit(
                 "tasks_app.engine.transitions:move",
-                "audit.append(",
-                "(lambda **_: 0)(",
+                "audit.append_sql(",
+                '(lambda **_: ("0", []))(',
             ),
         ),
     ),
