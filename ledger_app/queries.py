@@ -213,3 +213,22 @@ def total_usage(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> list[UsageTotal
         .order_by("model", "caller", "currency")
     )
     return [UsageTotal(*values) for values in rows]
+
+
+def usage_by_task(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> dict[UUID, list[UsageTotal]]:
+    """Return totals by model, caller and currency for each of some tasks; none for who used none."""
+    rows = (
+        Usage.objects.filter(tenant_id=tenant_id, task_id__in=task_ids)
+        .values_list("task_id", "model", "caller", "currency")
+        .annotate(
+            calls=Count("id"),
+            total_input=Sum("input_tokens"),
+            total_output=Sum("output_tokens"),
+            total_cost=Sum("cost_micros"),
+        )
+        .order_by("task_id", "model", "caller", "currency")
+    )
+    found: dict[UUID, list[UsageTotal]] = {}
+    for task_id, *values in rows:
+        found.setdefault(task_id, []).append(UsageTotal(*values))
+    return found

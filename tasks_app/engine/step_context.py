@@ -147,13 +147,16 @@ class RunningStep:
             "name": name,
             "toolCalls": [dict(call) for call in tool_calls],
             "toolCallId": tool_call_id,
+            "step": self._step_key,
         }
         message = {key: value for key, value in given.items() if key == "content" or value}
         self._session.hold_event(EventType.MESSAGE, thread_values.checked(message))
         return str(given["id"])
 
     def set_values(self, **values: Any) -> None:
-        self._session.hold_event(EventType.VALUES, thread_values.checked({"values": values}))
+        self._session.hold_event(
+            EventType.VALUES, thread_values.checked({"values": values, "step": self._step_key})
+        )
 
     def progress(self, done: int, total: int | None = None, phase: str = "") -> None:
         now = time.monotonic()

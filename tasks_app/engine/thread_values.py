@@ -5,29 +5,23 @@ values after any event can be told, and nothing but the last ones is stored (as 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
 from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import cleaned
+from tasks_app.domain.conversation import CHANGES, apply, begin, complete
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.domain.run_bodies import MESSAGE_TYPES
 from tasks_app.engine import secret_values
-from tasks_app.events.catalogue import EventType
 from tasks_app.models import Event, Run, Task
+
+__all__ = ["apply", "checked", "complete", "fold", "messages_of", "seen_by"]
 
 # What one event of a message or of values may hold.
 MAX_BYTES = 256 * 1024
-# What every state has at least.
-EMPTY: Mapping[str, Any] = {"messages": [], "result": None, "artifacts": []}
-_KINDS = (EventType.MESSAGE, EventType.VALUES, EventType.ARTIFACT)
-
-
-def complete(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with everything that readers may rely on."""
-    return {**EMPTY, **values}
 
 
 def messages_of(given: Any, task_id: UUID) -> list[dict[str, Any]]:
@@ -72,30 +66,12 @@ def fold(
 
     The result is there once the task has one and every event counts.
     """
-    events = Event.objects.for_tenant(tenant_id).filter(task_id=task_id, type__in=_KINDS)
+    events = Event.objects.for_tenant(tenant_id).filter(task_id=task_id, type__in=CHANGES)
     if up_to is not None:
         events = events.filter(seq__lte=up_to)
     pairs = events.order_by("seq").values_list("type", "data")
-    values = apply(complete({**before, "artifacts": [], "result": None}), pairs)
+    values = apply(begin(before), pairs)
     if up_to is None:
         tasks = Task.objects.for_tenant(tenant_id).filter(pk=task_id)
         values["result"] = tasks.values_list("result", flat=True).get()
     return values
-
-
-def apply(
-    values: dict[str, Any], events: Iterable[tuple[str, Mapping[str, Any]]]
-) -> dict[str, Any]:
-    """Return values after events; a message with a known id takes the place of the old one."""
-    messages = {str(message.get("id")): message for message in values["messages"]}
-    artifacts = list(values["artifacts"])
-    changed: dict[str, Any] = {}
-    for kind, data in events:
-        if kind == EventType.MESSAGE:
-            messages[str(data["id"])] = dict(data)
-        elif kind == EventType.VALUES:
-            changed |= data["values"]
-        elif kind == EventType.ARTIFACT:
-            artifacts.append(dict(data))
-    own = {name: value for name, value in changed.items() if name not in EMPTY}
-    return {**values, **own, "messages": list(messages.values()), "artifacts": artifacts}

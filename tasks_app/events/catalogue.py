@@ -105,7 +105,10 @@ class ArtifactData(TypedDict):
 
 
 class MessageData(TypedDict):
-    """A message joined the conversation: of a person (`human`), of the task (`ai`), of a tool."""
+    """A message joined the conversation: of a person (`human`), of the task (`ai`), of a tool.
+
+    `step` is the step that said it; a person's message has none.
+    """
 
     id: str
     type: str
@@ -113,12 +116,14 @@ class MessageData(TypedDict):
     name: NotRequired[str]
     toolCalls: NotRequired[list[Mapping[str, object]]]
     toolCallId: NotRequired[str]
+    step: NotRequired[str]
 
 
 class ValuesData(TypedDict):
     """Named values of the thread changed; what is not named stays."""
 
     values: Mapping[str, object]
+    step: NotRequired[str]
 
 
 class CheckpointData(TypedDict):
