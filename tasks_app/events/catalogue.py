@@ -105,10 +105,7 @@ class ArtifactData(TypedDict):
 
 
 class MessageData(TypedDict):
-    """A message joined the conversation: of a person (`human`), of the task (`ai`), of a tool.
-
-    `step` is the step that said it; a person's message has none.
-    """
+    """A message joined the conversation: of a person, the task or a tool; `step` said it."""
 
     id: str
     type: str

@@ -4,6 +4,7 @@ Compared in any letter case and with `-`, `_` or nothing between the words, at a
 """
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from tasks_app.domain.errors import FieldProblem, ReservedKeyError
 
@@ -84,3 +85,19 @@ def _reserved_pointers(value: object) -> Iterator[str]:
 def escaped(key: str) -> str:
     """Return a key as one token of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def without_reserved(value: Any) -> tuple[Any, int]:
+    """Return a JSON value without the keys that name facts of the server, and how many there were.
+
+    The value is as deep as the parser of JSON lets it be.
+    """
+    if isinstance(value, dict):
+        found = {key: without_reserved(child) for key, child in value.items()}
+        kept = {key: child for key, (child, _) in found.items() if not is_reserved(key)}
+        dropped = sum(1 if is_reserved(key) else count for key, (_, count) in found.items())
+        return kept, dropped
+    if isinstance(value, list):
+        parts = [without_reserved(child) for child in value]
+        return [child for child, _ in parts], sum(count for _, count in parts)
+    return value, 0

@@ -3,7 +3,7 @@
 A stored state is named by its id, one in between by its run and the event that it comes after.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -83,15 +83,20 @@ def get_past_state(principal: Principal, thread: ThreadRow, checkpoint_id: str) 
 
 
 def list_history(
-    principal: Principal, thread: ThreadRow, *, limit: int = 10, before: str | None = None
+    principal: Principal,
+    thread: ThreadRow,
+    *,
+    limit: int = 10,
+    before: str | None = None,
+    fits: Callable[[StateRow], bool] = lambda _: True,
 ) -> list[StateRow]:
-    """Return states, newest first; those behind the one that is named, if it is."""
+    """Return states that fit, newest first; those behind the one that is named, if it is."""
     found = _history(principal, thread)
     if before is not None:
         for state in found:
             if state.checkpoint_id == before:
                 break
-    return list(islice(found, limit))
+    return list(islice(filter(fits, found), limit))
 
 
 def values_of(principal: Principal, run: RunHead) -> Mapping[str, Any]:
