@@ -10,6 +10,7 @@ urlpatterns = [
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
     path("runtime/", include("tasks_app.api.urls")),
+    path("api/", include("tasks_app.api.langgraph.urls")),
     path("stream/", include((stream.page_urls, "stream"))),
     path("admin/", admin.site.urls),
     path("", include("tasks_app.dashboard.urls")),

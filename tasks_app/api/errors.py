@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -101,6 +102,7 @@ KINDS: dict[str, Kind] = {
 }
 
 _RETRY_SECONDS = 5
+_CROWDED_SECONDS = 10
 
 
 class HttpFaultError(RuntimeFault):
@@ -195,6 +197,8 @@ def _headers(fault: RuntimeFault) -> dict[str, str]:
         headers["WWW-Authenticate"] = "Bearer"
     if fault.code == "unavailable":
         headers["Retry-After"] = str(_RETRY_SECONDS)
+    if kind_of(fault).status == HTTPStatus.TOO_MANY_REQUESTS:
+        headers["Retry-After"] = str(_CROWDED_SECONDS)
     return headers
 
 

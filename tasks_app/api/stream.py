@@ -4,36 +4,27 @@ One short visit to the database decides; while a stream waits it holds neither a
 lock. The server chooses the channels: nothing in the request names one (security S25 to S28).
 """
 
-import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from functools import partial, wraps
-from http import HTTPStatus
-from importlib import import_module
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
-from django.contrib import auth
 from django.db import Error as DatabaseFailure
-from django.db import connections
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import path
 from django.views.decorators.http import require_GET
 
-from tasks_app.api import errors
 from tasks_app.api.authentication import find_principal
-from tasks_app.api.base import request_id_of
 from tasks_app.api.errors import HttpFaultError
+from tasks_app.api.visits import forget_session, holding, refusal, short_visit, take_slot
 from tasks_app.domain.errors import FieldProblem, RuntimeFault, UnauthenticatedError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL
 from tasks_app.events import stream
 from tasks_app.events.catalogue import EventType, PushedEvent
 from tasks_app.events.channels import inbox_channel, task_channel, tasks_channel
-from tasks_app.events.slots import STREAMS, Slot, TooManyStreamsError
+from tasks_app.events.slots import Slot
 from tasks_app.events.stream import Look, NoLongerAllowedError, StreamPlan, UnconfirmedError
 from tasks_app.policy.capabilities import holds, require
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot
@@ -43,9 +34,6 @@ from tasks_app.syncpoints import reach
 REFUSED_PARAMETERS = frozenset({"es-meta", "channel", "channels", "link", "recover"})
 # Sent by browsers after an event whose id was `error`: the stream was ended for good.
 ENDED_ID = "error"
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @require_GET
@@ -81,38 +69,15 @@ async def _answer(
 ) -> HttpResponseBase:
     try:
         _refuse_parameters(request)
-        accepted, slot = await sync_to_async(_short_visit(plan))()
+        accepted, slot = await sync_to_async(short_visit(plan))()
     except (RuntimeFault, DatabaseFailure) as error:
-        return _refusal(request, error)
+        return refusal(request, error)
     response = StreamingHttpResponse(
-        _holding(slot, stream.live(accepted)), content_type="text/event-stream; charset=utf-8"
+        holding(slot, stream.live(accepted)), content_type="text/event-stream; charset=utf-8"
     )
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     return response
-
-
-async def _holding(slot: Slot, events: AsyncGenerator[str]) -> AsyncGenerator[str]:
-    """Pass the events on and give the place back at their end."""
-    try:
-        async with aclosing(events):
-            async for text in events:
-                yield text
-    finally:
-        slot.release()
-
-
-def _short_visit(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function so that the thread it ran in keeps no database connection."""
-
-    @wraps(function)
-    def visit(*args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            connections.close_all()
-
-    return visit
 
 
 def _plan_task(request: HttpRequest, task_id: UUID) -> tuple[StreamPlan, Slot]:
@@ -138,11 +103,11 @@ def _plan_tenant(request: HttpRequest) -> tuple[StreamPlan, Slot]:
 def _planned(
     request: HttpRequest, principal: Principal, channels: frozenset[str], task_id: UUID | None
 ) -> tuple[StreamPlan, Slot]:
-    slot = _take_slot(principal)
+    slot = take_slot(principal)
     again = partial(_look_again, request, principal, task_id)
     plan = StreamPlan(
         channels=channels,
-        look=sync_to_async(_short_visit(again)),
+        look=sync_to_async(short_visit(again)),
         shows_tasks=not principal.sees_only_own("tasks:read"),
     )
     return plan, slot
@@ -165,13 +130,6 @@ def _inbox(principal: Principal) -> set[str]:
     return {inbox_channel(principal.tenant_id)} if holds(principal, "approvals:read") else set()
 
 
-def _take_slot(principal: Principal) -> Slot:
-    try:
-        return STREAMS.take(principal.tenant_id, principal.actor)
-    except TooManyStreamsError as error:
-        raise HttpFaultError("too_many_streams", str(error)) from None
-
-
 def _look_again(request: HttpRequest, before: Principal, task_id: UUID | None) -> Look:
     """Ask the database whether the listener's right still stands, and where the task is.
 
@@ -180,7 +138,7 @@ def _look_again(request: HttpRequest, before: Principal, task_id: UUID | None) -
         UnconfirmedError: the database does not answer.
     """
     try:
-        _forget_session(request)
+        forget_session(request)
         principal = _listener(request)
         if (principal.tenant_id, principal.actor) != (before.tenant_id, before.actor):
             raise NoLongerAllowedError
@@ -208,15 +166,6 @@ def _look(found: TaskSnapshot) -> Look:
     return Look({**event.task_form(), "status": found.status}, ended=found.status in TERMINAL)
 
 
-def _forget_session(request: HttpRequest) -> None:
-    """Make the request read its session and user from the database once more."""
-    key = getattr(getattr(request, "session", None), "session_key", None)
-    if key is None:
-        return
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
-    request.user = auth.get_user(request)
-
-
 def _refuse_parameters(request: HttpRequest) -> None:
     """Refuse what would steer the library, and what resumes a stream that ended for good.
 
@@ -235,17 +184,3 @@ def _refuse_parameters(request: HttpRequest) -> None:
 def _refuse(pointer: str, code: str, detail: str) -> None:
     problem = FieldProblem(pointer, code, detail)
     raise HttpFaultError("invalid_query", "The query does not fit.", (problem,))
-
-
-def _refusal(request: HttpRequest, error: Exception) -> HttpResponse:
-    """Return the same problem document that REST gives."""
-    request_id = request_id_of(request)
-    answer = errors.handle(error, {"request_id": request_id})
-    response = HttpResponse(
-        json.dumps(answer.data), status=answer.status_code, headers=dict(answer.headers)
-    )
-    response.headers["Content-Type"] = errors.MEDIA_TYPE
-    response.headers["X-Request-Id"] = request_id
-    if answer.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        response.headers["Retry-After"] = "10"
-    return response

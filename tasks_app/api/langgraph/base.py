@@ -5,7 +5,7 @@ What only the server may state is dropped here and noted in the security log, no
 
 import logging
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar, get_origin
+from typing import Any, TypeVar, get_origin
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,7 +34,7 @@ class DoorInput(Input):
 class DoorView(RuntimeView):
     """A view of the run door."""
 
-    http_method_names: ClassVar = ["get", "post", "patch", "delete", "head"]
+    http_method_names = ["get", "post", "patch", "delete", "head"]
     schema = None
 
     @override

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from tasks_app.api.langgraph.base import RunObjectView, ThreadObjectView
 from tasks_app.api.langgraph.inputs import EventsQuery, MessagesQuery, UsageQuery
@@ -38,6 +39,7 @@ class ThreadMessagesView(ThreadObjectView):
 class ThreadMessagesPageView(ThreadMessagesView):
     """The messages of a thread in pages."""
 
+    @override
     def get(self, request: Request, thread_id: str) -> Response:
         """Return the newest messages and how to go on."""
         found = self.messages()

@@ -155,5 +155,6 @@ def _created(view: DoorView, thread_key: str | None) -> Response:
     )
     row = get_run(view.principal, created.task_id)
     answer = located(Response(run_json(row)), row.head.thread_key, row.head.task_id)
-    answer.headers.update(replay_headers(created))
+    for name, value in replay_headers(created).items():
+        answer.headers[name] = value
     return answer

@@ -1,0 +1,61 @@
+"""Wakes a reader of a task's journal: at once when an event was pushed, by the clock otherwise.
+
+What was pushed is not looked at: the reader asks the database, so nothing can be lost on the way.
+"""
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from django_eventstream.views import Listener
+
+from tasks_app.events import ending, listening
+from tasks_app.events.channels import task_channel
+
+SUBSCRIBE_SECONDS = 1.0
+# How often a reader looks by itself while Redis is away.
+POLL_SECONDS = 1.0
+
+
+class Waker:
+    """Listens to one task while it is entered."""
+
+    def __init__(self, task_id: UUID) -> None:
+        self._channel = task_channel(task_id)
+        self._manager = listening.manager()
+
+    async def __aenter__(self) -> Self:
+        self._listener = Listener()
+        self._listener.channels = {self._channel}
+        self._listener.assign_loop()
+        ending.watch()
+        self._manager.add_listener(self._listener)
+        try:
+            await self._manager.wait_connected(self._listener, SUBSCRIBE_SECONDS)
+        except BaseException:
+            self._manager.remove_listener(self._listener)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._manager.remove_listener(self._listener)
+
+    @property
+    def is_ending(self) -> bool:
+        """Tell whether this server was told to stop."""
+        return self._manager.is_ending
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for something new, at most so long, and forget what it was."""
+        if not self._manager.is_connected:
+            seconds = min(seconds, POLL_SECONDS)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._listener.aevent.wait(), max(0.0, seconds))
+        self._manager.take(self._listener)
