@@ -99,7 +99,7 @@ class Interrupt(_Operation):
 
 
 class Fail(_Operation):
-    """Fail: `times` tries, or always."""
+    """Fail with an error of the class `error`: `times` tries, or always."""
 
     op: Literal["fail"]
     error: str = "planned"

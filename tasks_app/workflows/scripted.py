@@ -277,7 +277,7 @@ def _under(operation: Operation, planned: list[Any], p: Any) -> Any:
 def _fail(ctx: StepContext, operation: Fail) -> dict[str, Any]:
     tries = append_line(operation.append, ctx.step_key)
     if operation.times is None or tries <= operation.times:
-        raise RuntimeError(f"{operation.error}: {operation.message}")
+        raise type(operation.error, (RuntimeError,), {})(operation.message)
     return {"tries": tries}
 
 

@@ -49,7 +49,9 @@ def test_a2_run_is_made_and_joined(site: RunSite) -> None:
         state: Any = await client.threads.get_state(thread)
         assert state["checkpoint"]["checkpoint_id"] == done["final_checkpoint_id"]
         assert state["values"] == values
-        again: Any = await client.runs.wait(await new_thread(client), ASSISTANT, input=script(say("one")))
+        again: Any = await client.runs.wait(
+            await new_thread(client), ASSISTANT, input=script(say("one"))
+        )
         assert again.keys() == values.keys()
         assert (await client.threads.get(thread))["status"] == "idle"
 

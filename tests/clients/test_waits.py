@@ -19,12 +19,10 @@ def test_a5_failing_run_raises_with_class_and_text(site: RunSite) -> None:
 
     async def use(client: LangGraphClient) -> None:
         thread = (await client.threads.create())["thread_id"]
-        with pytest.raises(Exception, match="as planned"):
+        with pytest.raises(Exception, match="Broken: as planned"):
             await client.runs.wait(thread, ASSISTANT, input=script(FAIL))
-        told: Any = await client.runs.wait(
-            thread, ASSISTANT, input=script(FAIL), raise_error=False
-        )
-        assert told["__error__"]["message"] == "as planned"
+        told: Any = await client.runs.wait(thread, ASSISTANT, input=script(FAIL), raise_error=False)
+        assert told == {"__error__": {"error": "Broken", "message": "as planned"}}
         run: Any = (await client.runs.list(thread))[0]
         assert (run["status"], run["error"]) == ("error", told["__error__"])
         assert (await client.threads.get(thread))["status"] == "error"
