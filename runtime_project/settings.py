@@ -253,7 +253,7 @@ RUNTIME = {
     "poll_claim": env.flag("RUNTIME_POLL_CLAIM"),
     "poll_seconds": env.seconds("RUNTIME_POLL_SECONDS", 0.2),
     "stream_heartbeat_seconds": env.seconds("RUNTIME_STREAM_HEARTBEAT_SECONDS", 5),
-    "stream_replay_max_events": env.integer("RUNTIME_STREAM_REPLAY_MAX_EVENTS", 10000),
+    "max_replayed_events": env.integer("RUNTIME_STREAM_REPLAY_MAX_EVENTS", 10000),
     "cancel_wait_seconds": env.seconds("RUNTIME_CANCEL_WAIT_SECONDS", 60),
     "checkpoint_every_steps": env.integer("RUNTIME_CHECKPOINT_EVERY_STEPS", 10),
     "checkpoint_max_seconds": env.seconds("RUNTIME_CHECKPOINT_MAX_SECONDS", 60),

@@ -28,7 +28,7 @@ class RuntimeSettings:
     poll_claim: bool
     poll_seconds: float
     stream_heartbeat_seconds: float
-    stream_replay_max_events: int
+    max_replayed_events: int
     cancel_wait_seconds: float
     checkpoint_every_steps: int
     checkpoint_max_seconds: float

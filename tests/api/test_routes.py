@@ -57,6 +57,9 @@ def needs_of(pattern: URLPattern) -> set[str] | None:
                 return None
             found.update([needed] if isinstance(needed, str) else needed)
         return found
+    by_method = getattr(pattern.callback, "capabilities", None)
+    if by_method is not None:
+        return set(by_method.values())
     declared = getattr(pattern.callback, "capability", None)
     return None if declared is None else {declared}
 
@@ -83,7 +86,8 @@ def test_admin_page_declares_what_it_needs(model: type[Model]) -> None:
 
 
 @pytest.mark.parametrize(("place", "name", "pattern"), [
-    pytest.param(*route, id=route[0]) for route in routes() if route[0].startswith("runtime/")
+    pytest.param(*route, id=route[0]) for route in routes()
+    if route[0].startswith(("runtime/", "api/"))
 ])  # fmt: skip
 def test_rest_routes_end_without_a_slash(place: str, name: str, pattern: URLPattern) -> None:
     """R6: a redirect would turn a POST into nothing."""

@@ -92,9 +92,8 @@ def test_a8_runs_without_a_thread(site: RunSite) -> None:
             part async for part in client.runs.stream(None, ASSISTANT, input=script(say("one")))
         ]
         assert (parts[0].event, parts[-1].event) == ("metadata", "end")
-        made: Any = await client.runs.create_batch(
-            [{"assistant_id": ASSISTANT, "input": script(say(text))} for text in ("a", "b")]
-        )
+        bodies: Any = [{"assistant_id": ASSISTANT, "input": script(say(text))} for text in "ab"]
+        made: Any = await client.runs.create_batch(bodies)
         assert len({run["thread_id"] for run in made}) == 2
         for run in made:
             await client.runs.join(run["thread_id"], run["run_id"])

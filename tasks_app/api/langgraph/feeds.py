@@ -193,7 +193,7 @@ class Stream:
         mark: int | None = run.seq - 1 if run.is_terminal else run.seq
         parts = []
         if self._feed.missed is not None:
-            earliest = max(1, run.seq - runtime().stream_replay_max_events + 1)
+            earliest = max(1, run.seq - runtime().max_replayed_events + 1)
             parts.append(self._frames.gap(self._feed.missed, earliest, run.seq, mark))
             mark = None
         if run.is_terminal or not run.is_over:

@@ -149,7 +149,7 @@ def _join(request: HttpRequest, run_id: UUID, thread_key: str | None) -> Opened:
     if asked is None:
         return opened
     run = get_head(principal, run.task_id)
-    if asked > run.seq or run.seq - asked > runtime().stream_replay_max_events:
+    if asked > run.seq or run.seq - asked > runtime().max_replayed_events:
         return replace(opened, run=run, missed=asked)
     return _from(replace(opened, run=run), asked)
 
