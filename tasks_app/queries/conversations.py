@@ -16,7 +16,7 @@ from tasks_app.domain.conversation import MESSAGE
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import CancelAction
 from tasks_app.domain.states import TaskStatus
-from tasks_app.models import Event, Run
+from tasks_app.models import Event, Run, Task
 from tasks_app.queries.events import EventRow
 
 RUN_BITS = 32
@@ -116,6 +116,18 @@ def events_between(
         rows = rows.filter(type__in=types)
     found = rows.order_by("seq").values_list("seq", "type", "data", "at")
     return [EventRow(*values) for values in found]
+
+
+def descendants_of(principal: Principal, task_id: UUID) -> list[tuple[UUID, str, int]]:
+    """Return the tasks that a run started, at any depth: id, workflow, newest event."""
+    found: list[tuple[UUID, str, int]] = []
+    level = [task_id]
+    while level:
+        children = Task.objects.visible_to(principal).filter(parent_id__in=level)
+        rows = list(children.order_by("created_at").values_list("pk", "workflow", "event_seq"))
+        found += rows
+        level = [child for child, *_ in rows]
+    return found
 
 
 def _cut(rows: QuerySet[Event], window: Window) -> RunEvents:

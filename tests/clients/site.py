@@ -1,6 +1,7 @@
 """A site of real processes for clients of the run door: web, workers, sweeper, one tenant a test."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,11 @@ class RunSite:
     """One web process and two workers; people are clients with a key of their own."""
 
     def __init__(self, folder: Path) -> None:
-        variables = {"RUNTIME_STREAM_HEARTBEAT_SECONDS": "0.5", "RUNTIME_CANCEL_WAIT_SECONDS": "20"}
+        variables = {
+            "RUNTIME_STREAM_HEARTBEAT_SECONDS": "0.5",
+            "RUNTIME_CANCEL_WAIT_SECONDS": "20",
+            "RUNTIME_DISCONNECT_GRACE_SECONDS": "3",
+        }
         self.fleet = Fleet(folder, variables=variables)
         self.sync = SyncDir(folder / "sync")
         self.folder = folder
@@ -37,6 +42,13 @@ class RunSite:
         """Start everything; return when it answers."""
         self.web = WebProcess("web", self.folder, self.fleet.env)
         self.fleet.start(workers=2)
+        self.web.wait_ready()
+
+    def restart_web(self) -> None:
+        """Stop the web process as a deployment does, and start another one at its address."""
+        self.web.send(signal.SIGTERM)
+        self.web.process.wait(20)
+        self.web = WebProcess("web", self.folder, self.fleet.env, port=self.web.port)
         self.web.wait_ready()
 
     def stop(self) -> None:

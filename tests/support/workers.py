@@ -166,10 +166,10 @@ class Sweeper(ProjectProcess):
 class WebProcess(ProjectProcess):
     """uvicorn with the whole site, started as the local stack and deploy/ start it."""
 
-    def __init__(self, name: str, folder: Path, env: Mapping[str, str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    def __init__(
+        self, name: str, folder: Path, env: Mapping[str, str], *, port: int | None = None
+    ) -> None:
+        self.port = port = port or _free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = ["-m", "uvicorn", "runtime_project.asgi:application", "--port", str(port)]
         command += ["--lifespan", "off", "--timeout-graceful-shutdown", "5", "--no-access-log"]
@@ -186,6 +186,13 @@ class WebProcess(ProjectProcess):
             answer = httpx.get(f"{self.url}/livez", trust_env=False)
             return bool(answer.status_code == httpx.codes.OK)
         return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Fleet:

@@ -6,18 +6,21 @@ again with each look, the credential itself from time to time.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import Error as DatabaseFailure
 
 from tasks_app.api.langgraph.frames import HEARTBEAT, Frames
+from tasks_app.api.langgraph.subagents import ChildEvents, Subagents, look_at_children
 from tasks_app.conf import runtime
 from tasks_app.domain.errors import RuntimeFault
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL
-from tasks_app.events.wakes import Waker
+from tasks_app.events.wakes import POLL_SECONDS, Waker
 from tasks_app.queries.conversations import events_between
 from tasks_app.queries.events import EventRow
 from tasks_app.queries.runs import RunHead, get_head
@@ -52,6 +55,7 @@ class Look:
     base: dict[str, Any] | None = None
     values: dict[str, Any] | None = None
     interrupts: tuple[Interrupt, ...] = ()
+    children: tuple[ChildEvents, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -72,13 +76,24 @@ class Feed:
     modes: tuple[str, ...]
     cursor: int | None
     values: dict[str, Any]
-    look: Callable[[RunHead, int | None], Awaitable[Look]]
+    look: Callable[[RunHead, int | None, Mapping[UUID, int] | None], Awaitable[Look]]
     confirm: Callable[[], Awaitable[None]]
     missed: int | None = None
+    with_children: bool = False
 
 
-def look_at(principal: Principal, run: RunHead, after: int | None) -> Look:
+def look_at(
+    principal: Principal,
+    since: datetime | None,
+    run: RunHead,
+    after: int | None,
+    seen: Mapping[UUID, int] | None,
+) -> Look:
     """Return what happened to a run after one of its events; first of all, its values.
+
+    Args:
+        since: when the last event happened that the reader saw, for the tasks that the run started.
+        seen: the reader's cursors in those tasks; None for readers who do not follow them.
 
     The row tells the newest event, and all up to there are stored: one row is one point in time.
     Raises: NotFoundError when the run is no longer visible.
@@ -91,6 +106,9 @@ def look_at(principal: Principal, run: RunHead, after: int | None) -> Look:
         reach("stream.after_snapshot", run.task_id)
     else:
         found = _events_after(principal, run, now, after)
+    if seen is not None:
+        children = look_at_children(principal, now, seen, since)
+        found = replace(found, children=tuple(children))
     reach("stream.before_send", run.task_id)
     return found
 
@@ -121,6 +139,7 @@ class Stream:
         self._run = feed.run
         self._cursor = feed.cursor
         self._frames = Frames(feed.run, feed.modes, feed.values)
+        self._children = Subagents(feed.run, feed.modes) if feed.with_children else None
         self._now = asyncio.get_running_loop().time
         self._confirmed_at = self._now()
         self._spoke_at = self._now()
@@ -146,7 +165,9 @@ class Stream:
     async def _pause(self) -> str:
         """Wait for something new; return a heartbeat if nothing was said for so long."""
         beat = runtime().stream_heartbeat_seconds
-        await self._waker.wait(self._spoke_at + beat - self._now())
+        # Nothing wakes for what a child says.
+        longest = beat if self._children is None else min(beat, POLL_SECONDS)
+        await self._waker.wait(min(longest, self._spoke_at + beat - self._now()))
         if self._now() - self._spoke_at < beat:
             return ""
         self._spoke_at = self._now()
@@ -159,7 +180,8 @@ class Stream:
                 if self._now() - self._confirmed_at >= RECHECK_SECONDS:
                     await self._feed.confirm()
                     self._confirmed_at = self._now()
-                return await self._feed.look(self._run, self._cursor)
+                seen = None if self._children is None else self._children.seen
+                return await self._feed.look(self._run, self._cursor, seen)
             except RuntimeFault:
                 return None
             except DatabaseFailure as error:
@@ -174,6 +196,8 @@ class Stream:
             self._frames.begin_with(found.base)
         if self._cursor is None:
             parts.append(self._begin(found))
+        if self._children is not None:
+            parts += [self._children.text(child) for child in found.children]
         for event in found.events:
             if found.values is not None and _is_end(event):
                 self._frames.begin_with(found.values)

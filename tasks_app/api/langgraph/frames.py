@@ -42,13 +42,17 @@ def frame(name: str, data: Any, seq: int | None = None) -> str:
 class Frames:
     """Renders the events of one run in the modes of one reader.
 
-    `values` are those at the reader's cursor; they grow with the events that are rendered.
+    `values` are those at the reader's cursor; they grow with the events that are rendered. Names
+    with a `suffix` are not the run's own, and their frames carry no ids.
     """
 
-    def __init__(self, run: RunHead, modes: Collection[str], values: dict[str, Any]) -> None:
+    def __init__(
+        self, run: RunHead, modes: Collection[str], values: dict[str, Any], suffix: str = ""
+    ) -> None:
         self._run = run
         self._modes = frozenset(modes)
         self._values = values
+        self._suffix = suffix
 
     def opening(self) -> str:
         """Return the first frame of every connection."""
@@ -83,9 +87,9 @@ class Frames:
         found = [named for named in self._all(event, interrupts) if named[0] in self._modes]
         texts = [
             frame(
-                MESSAGES_NAME if mode == MESSAGES_MODE else mode,
+                (MESSAGES_NAME if mode == MESSAGES_MODE else mode) + self._suffix,
                 data,
-                event.seq if number == len(found) else None,
+                event.seq if number == len(found) and not self._suffix else None,
             )
             for number, (mode, data) in enumerate(found, start=1)
         ]
@@ -133,7 +137,7 @@ class Frames:
             return (
                 [("updates", asked), ("values", {**self._shown(), **asked})] if interrupts else []
             )
-        if kind == "status" and data.get("target") in TERMINAL:
+        if kind == "status" and (event.seq == 1 or data.get("target") in TERMINAL):
             return [("values", self._shown())]
         return []
 

@@ -6,6 +6,7 @@ Each takes one short visit to decide, answers, and visits again whenever somethi
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -24,6 +25,7 @@ from tasks_app.api.langgraph.door import allowed, no_content
 from tasks_app.api.langgraph.feeds import Feed, Stream, look_at, values_at
 from tasks_app.api.langgraph.inputs import CancelQuery
 from tasks_app.api.langgraph.runs import replay_headers
+from tasks_app.api.langgraph.subagents import time_of
 from tasks_app.api.visits import caller_of, holding, short_visit, take_slot
 from tasks_app.conf import runtime
 from tasks_app.domain.principal import Principal
@@ -50,6 +52,8 @@ class Opened:
     cursor: int | None = None
     missed: int | None = None
     values: dict[str, Any] | None = None
+    with_children: bool = False
+    since: datetime | None = None
     ends_run: bool = False
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -126,6 +130,7 @@ def _create(request: HttpRequest, thread_key: str | None) -> Opened:
         run,
         slot,
         tuple(body.modes),
+        with_children=body.stream_subgraphs,
         ends_run=is_new and run.cancels_on_disconnect,
         headers=tuple(replay_headers(created).items()),
     )
@@ -142,7 +147,13 @@ def _join(request: HttpRequest, run_id: UUID, thread_key: str | None) -> Opened:
         require(principal, "tasks:cancel", run)
     modes = query.modes or _own_modes(run)
     opened = Opened(
-        principal, run, take_slot(principal), tuple(modes), ends_run=query.cancel_on_disconnect
+        principal,
+        run,
+        take_slot(principal),
+        tuple(modes),
+        with_children=query.stream_subgraphs or bool(run.request.get("stream_subgraphs")),
+        since=time_of(principal, run, run.seq),
+        ends_run=query.cancel_on_disconnect,
     )
     door.come_back(principal, run)
     asked = _last_event_id(request)
@@ -162,7 +173,9 @@ def _cancel(request: HttpRequest, run_id: UUID, thread_key: str | None, action: 
 
 def _from(opened: Opened, cursor: int) -> Opened:
     """Return a stream that begins after an event."""
-    return replace(opened, cursor=cursor, values=values_at(opened.principal, opened.run, cursor))
+    values = values_at(opened.principal, opened.run, cursor)
+    since = time_of(opened.principal, opened.run, cursor)
+    return replace(opened, cursor=cursor, values=values, since=since)
 
 
 def _own_modes(run: RunHead) -> Sequence[str]:
@@ -225,9 +238,10 @@ async def _frames(request: HttpRequest, opened: Opened) -> AsyncGenerator[str]:
         modes=opened.modes,
         cursor=opened.cursor,
         values=opened.values or {},
-        look=partial(_visit, look_at, opened.principal),
+        look=partial(_visit, look_at, opened.principal, opened.since),
         confirm=partial(_visit, door.confirm, request, opened.principal),
         missed=opened.missed,
+        with_children=opened.with_children,
     )
     async with Waker(opened.run.task_id) as waker:
         stream = Stream(feed, waker)
