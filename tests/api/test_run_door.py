@@ -1,0 +1,200 @@
+"""The run door over a real server in this process; slices run when the test says so."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+
+from runtime_project.asgi import OneThreadHandler
+from runtime_project.local.processes import wait_until
+from tasks_app.domain.states import TaskStatus
+from tasks_app.engine import lease
+from tasks_app.events.slots import STREAMS
+from tests.factories import make_api_key
+from tests.support.engine import Engine
+from tests.support.streams import Received, WebServer, listen
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SCOPES = ("tasks:read", "tasks:create", "tasks:cancel", "tasks:steer")
+
+
+def say(text: str, **more: Any) -> dict[str, Any]:
+    return {"op": "say", "text": text, **more}
+
+
+class Door:
+    """A submitter with a key, a server, and a worker that runs when told to."""
+
+    def __init__(self, web: WebServer) -> None:
+        self.engine = Engine()
+        person = User.objects.get(pk=self.engine.submitter.user_id or 0)
+        _, key = make_api_key(self.engine.tenant, person, SCOPES)
+        self.headers = {"X-Api-Key": key}
+        self.url = f"{web.url}/api"
+        self.client = httpx.Client(
+            base_url=self.url, headers=self.headers, trust_env=False, timeout=20
+        )
+
+    def ask(self, method: str, path: str, **more: Any) -> Any:
+        answer = self.client.request(method, path, **more)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    def start(self, *script: dict[str, Any], **more: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "assistant_id": "scripted", "input": {"script": list(script), **more.pop("input", {})},
+            "if_not_exists": "create", **more,
+        }  # fmt: skip
+        found: dict[str, Any] = self.ask("POST", "/threads/talk/runs", json=body)
+        return found
+
+    def drive(self, run: dict[str, Any]) -> TaskStatus:
+        return TaskStatus(self.engine.drive(run["run_id"]).status)
+
+    def run(self, *script: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """Return a run that has come to rest."""
+        run = self.start(*script, **more)
+        self.drive(run)
+        return run
+
+    def place(self, run: dict[str, Any]) -> str:
+        return f"/threads/{run['thread_id']}/runs/{run['run_id']}"
+
+    def frames(
+        self, run: dict[str, Any], query: str = "", last: str | None = None
+    ) -> list[Received]:
+        headers = {**self.headers, **({} if last is None else {"Last-Event-ID": last})}
+        with listen(f"{self.url}{self.place(run)}/stream{query}", headers=headers) as events:
+            return events.until("end")
+
+
+@pytest.fixture
+def door(settings: Any, tmp_path: Path) -> Iterator[Door]:
+    settings.STATIC_ROOT = tmp_path
+    with WebServer(OneThreadHandler()) as web:
+        found = Door(web)
+        yield found
+        found.client.close()
+        assert wait_until(lambda: STREAMS.count() == 0, seconds=10)
+    lease.stop_keeper()
+
+
+def test_who_missed_too_much_begins_anew(door: Door, settings: Any) -> None:
+    """R48: the gap is told with the number of the values that follow, and the stream goes on."""
+    settings.RUNTIME = {**settings.RUNTIME, "max_replayed_events": 2}
+    run = door.run(say("a"), say("b"), say("c"))
+    parts = door.frames(run, last="1")
+    assert [part.type for part in parts] == ["metadata", "gap", "values", "end"]
+    gap = parts[1]
+    assert gap.data["code"] == "stream_replay_gap"
+    assert (gap.data["requested_event_id"], gap.data["recovery"]) == (1, "reload_durable_state")
+    assert int(gap.id) < int(parts[-1].id)
+    assert [one["content"] for one in parts[2].data["messages"]] == ["a", "b", "c"]
+
+
+def test_last_event_id_that_is_no_number_is_like_none(door: Door) -> None:
+    """R47: also -1 and 0 are the same."""
+    run = door.run(say("a"))
+    assert [part.type for part in door.frames(run, last="abc")] == ["metadata", "values", "end"]
+    assert door.frames(run, last="-1") == door.frames(run, last="0")
+
+
+def test_end_and_last_event_tell_the_same(door: Door) -> None:
+    """R42: run.end is there once, and its status is that of the run."""
+    run = door.run(say("a"), {"op": "fail", "error": "Broken", "message": "boo"})
+    ended = door.ask("GET", f"{door.place(run)}/events?event_types=run.end")
+    assert [event["content"]["status"] for event in ended] == ["failed"]
+    names = [part.type for part in door.frames(run, "?stream_mode=updates", last="0")]
+    assert names == ["metadata", "updates", "error", "end"]
+    error = door.frames(run)[-2]
+    assert error.data == {"error": "Broken", "message": "boo", "name": "Broken"}
+    events = door.ask("GET", f"{door.place(run)}/events")
+    assert [event["run_seq"] for event in events] == list(range(1, len(events) + 1))
+    said = door.ask("GET", f"{door.place(run)}/events?event_types=llm.ai.response,run.start")
+    assert {event["event_type"] for event in said} == {"llm.ai.response", "run.start"}
+
+
+def test_join_returns_what_the_run_left_whatever_came_later(door: Door) -> None:
+    """R57: the same bytes, not the thread's head; R24: also for a key that was used before."""
+    body = {"assistant_id": "scripted", "input": {"script": [say("a")]}, "if_not_exists": "create"}
+    key = {"Idempotency-Key": "k"}
+    run = door.ask("POST", "/threads/talk/runs", json=body, headers=key)
+    door.drive(run)
+    first = door.client.get(f"{door.place(run)}/join").content.strip()
+    door.run(say("b"))
+    assert door.client.get(f"{door.place(run)}/join").content.strip() == first
+    again = door.client.post("/threads/talk/runs/wait", json=body, headers=key)
+    assert again.content.strip() == first
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["Location"] == f"{door.place(run)}/join"
+    streamed = door.client.post("/threads/talk/runs/stream", json=body, headers=key)
+    assert streamed.headers["Location"] == f"{door.place(run)}/stream"
+    assert streamed.headers["Content-Location"] == door.place(run)
+    assert streamed.headers["Cache-Control"] == "no-cache"
+    assert streamed.headers["X-Accel-Buffering"] == "no"
+
+
+def test_stream_with_an_action_cancels_first(door: Door) -> None:
+    """POST only; with wait it answers when the run has come to rest, and says nothing."""
+    run = door.start(say("a"))
+    refused = door.client.get(f"{door.place(run)}/stream?action=interrupt")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "POST")
+    waited = door.client.post(f"{door.place(run)}/stream?action=interrupt&wait=1")
+    assert (waited.status_code, waited.content) == (204, b"")
+    parts = door.frames(run)
+    assert [part.type for part in parts] == ["metadata", "values", "end"]
+    assert parts[-1].data["stop_reason"] == "user_cancelled"
+    followed = door.client.post(f"{door.place(door.start(say('b')))}/stream?action=rollback")
+    assert b"event: end" in followed.content
+    assert b"rolled_back" in followed.content
+
+
+def test_messages_of_a_run_that_was_rolled_back_are_left_out(door: Door) -> None:
+    """R62: unless they are asked for."""
+    run = door.start(say("a"), input={"messages": [{"type": "human", "content": "hello"}]})
+    assert door.client.post(f"{door.place(run)}/cancel?action=rollback").status_code == 202
+    assert door.ask("GET", "/threads/talk/messages") == []
+    shown = door.ask("GET", "/threads/talk/messages?include_superseded=true")
+    assert [event["event_type"] for event in shown] == ["llm.human.input"]
+    assert shown[0]["content"]["content"] == "hello"
+
+
+def test_validation_is_422_and_says_why_in_one_line(door: Door) -> None:
+    """R8: also for queries; `detail` is one string."""
+    for method, path, body in (
+        ("GET", "/threads/talk/runs?limit=0", None),
+        ("GET", "/threads/talk/runs?unknown=1", None),
+        ("GET", "/threads/talk/runs/page?before_created_at=x", None),
+        ("POST", "/threads/search", {"unknown": 1}),
+        ("POST", "/runs/wait", {"assistant_id": "scripted", "stream_mode": "events"}),
+        ("POST", "/runs/cancel", {}),
+    ):
+        answer = door.client.request(method, path, json=body)
+        assert answer.status_code == 422, path
+        assert isinstance(answer.json()["detail"], str)
+        assert answer.json()["code"] == "invalid_input"
+
+
+def test_facts_of_the_server_are_dropped(door: Door) -> None:
+    """R19: no refusal and no effect."""
+    made = door.ask("POST", "/threads", json={"metadata": {"a": 1, "tenant_id": "x"}})
+    assert made["metadata"] == {"a": 1}
+
+
+def test_every_answer_without_a_body_says_so(door: Door) -> None:
+    """R10: never an empty 200."""
+    run = door.run(say("a"))
+    patched = door.client.patch(
+        "/threads/talk", content=json.dumps({"metadata": {}}),
+        headers={"Prefer": "return=minimal", "Content-Type": "application/json"},
+    )  # fmt: skip
+    deleted = door.client.delete(door.place(run))
+    assert [answer.status_code for answer in (patched, deleted)] == [204, 204]
+    assert door.client.get(door.place(run)).status_code == 404
+    assert door.client.delete("/threads/talk").status_code == 204
+    assert door.client.get("/threads/talk/messages").status_code == 404
