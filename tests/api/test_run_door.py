@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 
 from runtime_project.asgi import OneThreadHandler
 from runtime_project.local.processes import wait_until
+from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import lease
 from tasks_app.events.slots import STREAMS
@@ -20,7 +21,10 @@ from tests.support.streams import Received, WebServer, listen
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-SCOPES = ("tasks:read", "tasks:create", "tasks:cancel", "tasks:steer")
+SCOPES = (
+    "tasks:read", "tasks:create", "tasks:cancel", "tasks:steer",
+    "approvals:read", "approvals:decide",
+)  # fmt: skip
 
 
 def say(text: str, **more: Any) -> dict[str, Any]:
@@ -32,13 +36,16 @@ class Door:
 
     def __init__(self, web: WebServer) -> None:
         self.engine = Engine()
-        person = User.objects.get(pk=self.engine.submitter.user_id or 0)
-        _, key = make_api_key(self.engine.tenant, person, SCOPES)
-        self.headers = {"X-Api-Key": key}
+        self.headers = self.headers_of(self.engine.submitter)
         self.url = f"{web.url}/api"
         self.client = httpx.Client(
             base_url=self.url, headers=self.headers, trust_env=False, timeout=20
         )
+
+    def headers_of(self, principal: Principal) -> dict[str, str]:
+        person = User.objects.get(pk=principal.user_id or 0)
+        _, key = make_api_key(self.engine.tenant, person, SCOPES)
+        return {"X-Api-Key": key}
 
     def ask(self, method: str, path: str, **more: Any) -> Any:
         answer = self.client.request(method, path, **more)
@@ -198,3 +205,44 @@ def test_every_answer_without_a_body_says_so(door: Door) -> None:
     assert door.client.get(door.place(run)).status_code == 404
     assert door.client.delete("/threads/talk").status_code == 204
     assert door.client.get("/threads/talk/messages").status_code == 404
+
+
+def test_an_approval_is_never_answered_by_a_bare_resume(door: Door, tmp_path: Path) -> None:
+    """The digest of what was shown, from somebody who may decide; the same run goes on."""
+    act = {"op": "effect", "key": "k", "append": str(tmp_path / "acts"), "approve": True}
+    run = door.start(act)
+    assert door.drive(run) is TaskStatus.INPUT_REQUIRED
+    told = door.ask("GET", f"{door.place(run)}/join")
+    (asked,) = told["__interrupt__"]
+    assert asked["value"]["kind"] == "approval"
+    state = door.ask("GET", "/threads/talk/state")
+    assert state["interrupts"] == [asked]
+    assert state["tasks"][0]["interrupts"] == [asked]
+    assert door.ask("GET", "/threads/talk")["interrupts"] == {run["run_id"]: [asked]}
+
+    def resume(answer: Any, headers: dict[str, str]) -> httpx.Response:
+        body = {"assistant_id": "scripted", "command": {"resume": answer}}
+        return door.client.post("/threads/talk/runs", json=body, headers=headers)
+
+    decision = {asked["id"]: {"decision": "approve", "args_sha256": asked["value"]["args_sha256"]}}
+    colleague = door.headers_of(door.engine.person("approver", "submitter"))
+    assert resume(True, colleague).json()["code"] == "approval_digest_required"
+    assert resume(decision, door.headers).status_code == 403
+    resumed = resume(decision, colleague)
+    assert resumed.json()["run_id"] == run["run_id"], resumed.text
+    assert door.drive(run) is TaskStatus.COMPLETED
+    parts = door.frames(run, "?stream_mode=updates", last="0")
+    interrupted = [part.data for part in parts if "__interrupt__" in (part.data or {})]
+    assert [one["__interrupt__"][0]["id"] for one in interrupted] == [asked["id"]]
+
+
+def test_a_held_run_is_interrupted_for_an_operator(door: Door) -> None:
+    """A dead letter ends streams with what holds it; it is no error yet."""
+    run = door.start({"op": "fail", "error": "Broken", "message": "boo", "on_failure": "ask"})
+    assert door.drive(run) is TaskStatus.DEAD_LETTERED
+    parts = door.frames(run)
+    assert [part.type for part in parts] == ["metadata", "values", "end"]
+    assert parts[1].data["__interrupt__"][0]["value"]["kind"] == "dead_letter"
+    assert parts[-1].data["status"] == "interrupted"
+    assert door.ask("GET", "/threads/talk")["status"] == "interrupted"
+    assert door.ask("GET", door.place(run))["error"] is None
