@@ -101,7 +101,7 @@ def create_run(
         entry=Entry(
             thread_id=thread.id,
             strategy=body.multitask_strategy,
-            request=_request(body, context),
+            request=_request(body, context, is_alone=key is None),
             metadata=dict(body.metadata or {}),
             server_context=_server_context(principal),
             base_state_id=base,
@@ -292,7 +292,8 @@ def _scoped(scope: str, key: str) -> str:
     return f"{scope}:{digest_of({'key': key})}"
 
 
-def _request(body: RunBody, context: Mapping[str, Any]) -> dict[str, Any]:
+def _request(body: RunBody, context: Mapping[str, Any], *, is_alone: bool) -> dict[str, Any]:
+    """Return what is shown again; only a thread that was made for the run goes with it."""
     return {
         "assistant_id": body.assistant_id,
         "input": body.input,
@@ -300,7 +301,7 @@ def _request(body: RunBody, context: Mapping[str, Any]) -> dict[str, Any]:
         "context": dict(context),
         "stream_mode": body.modes,
         "stream_subgraphs": body.stream_subgraphs,
-        "on_completion": body.on_completion,
+        "on_completion": body.on_completion if is_alone else "keep",
     }
 
 

@@ -6,12 +6,23 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, F, IntegerField, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import (
+    Case,
+    Exists,
+    F,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import Slot, ThreadStatus, thread_status
-from tasks_app.domain.states import TaskStatus
+from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Run, Thread, ThreadState
 
 MAX_THREADS = 1000
@@ -100,8 +111,14 @@ def _rows(principal: Principal) -> QuerySet[Any]:
         .filter(thread_id=OuterRef("pk"), hidden_at=None)
         .order_by(_DECIDING, "-number")
     )
+    # A thread that was made for one run goes out of sight with it; the run itself stays.
+    done = Run.objects.for_tenant(principal.tenant_id).filter(
+        thread_id=OuterRef("pk"), request__on_completion="delete", task__status__in=TERMINAL
+    )
     heads = ThreadState.objects.for_tenant(principal.tenant_id).filter(thread_id=OuterRef("pk"))
-    threads: QuerySet[Any] = Thread.objects.visible_to(principal).filter(deleted_at=None)
+    threads: QuerySet[Any] = Thread.objects.visible_to(principal).filter(
+        ~Exists(done), deleted_at=None
+    )
     rows: QuerySet[Any] = threads.annotate(
         run_id=Subquery(runs.values("pk")[:1]),
         run_status=Subquery(runs.values("task__status")[:1]),

@@ -187,6 +187,20 @@ def test_validation_is_422_and_says_why_in_one_line(door: Door) -> None:
         assert answer.json()["code"] == "invalid_input"
 
 
+def test_a_thread_made_for_one_run_goes_with_it(door: Door) -> None:
+    """on_completion: hidden once the run has ended, unless it is to be kept; the run stays."""
+    body = {"assistant_id": "scripted", "input": {"script": [say("a")]}}
+    run = door.ask("POST", "/runs", json=body)
+    kept = door.ask("POST", "/runs", json={**body, "on_completion": "keep"})
+    assert door.ask("POST", "/threads/count", json={}) == 2
+    assert door.drive(run) is door.drive(kept) is TaskStatus.COMPLETED
+    found = door.ask("POST", "/threads/search", json={})
+    assert [thread["thread_id"] for thread in found] == [kept["thread_id"]]
+    assert door.client.get(f"/threads/{run['thread_id']}").status_code == 404
+    assert door.ask("GET", f"{door.place(run)}/join")["messages"][0]["content"] == "a"
+    assert door.ask("GET", door.place(run))["status"] == "success"
+
+
 def test_facts_of_the_server_are_dropped(door: Door) -> None:
     """R19: no refusal and no effect."""
     made = door.ask("POST", "/threads", json={"metadata": {"a": 1, "tenant_id": "x"}})

@@ -21,8 +21,12 @@ from tasks_app.queries.thread_states import interrupts_of, values_of
 BLANK = "\n"
 
 
-class CutShortError(Exception):
-    """This server stops before the run has ended; the client asks again at Location."""
+class CutShortError(asyncio.CancelledError):
+    """This server stops before the run has ended; the client asks again at Location.
+
+    To Django it looks as if the client had gone: it sends nothing more, and the connection closes
+    in the middle of the answer.
+    """
 
 
 def result_of(principal: Principal, run: RunHead) -> Json | None:
