@@ -35,6 +35,14 @@ View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBas
 _acts: set[asyncio.Task[None]] = set()
 
 
+class CutShortError(asyncio.CancelledError):
+    """This server cannot go on with an answer; the client asks again at its Location.
+
+    To Django it looks as if the client had gone: it sends nothing more, and the connection closes
+    in the middle of the answer. A clean end would be taken for the end of the run (R45, R56).
+    """
+
+
 def door(**capabilities: str) -> Callable[[View[P]], View[P]]:
     """Make an async view of the run door: its methods with what each needs.
 
@@ -138,6 +146,8 @@ def noticing(principal: Principal, run: RunHead, waker: Waker, *, acts: bool) ->
     """Notice that the client has gone whose run may end with it; a stopping server does not count."""
     try:
         yield
+    except CutShortError:
+        raise
     except (GeneratorExit, asyncio.CancelledError):
         if acts and not waker.is_ending:
             _leave(principal, run)

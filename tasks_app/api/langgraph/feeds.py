@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db import Error as DatabaseFailure
 
+from tasks_app.api.langgraph.door import CutShortError
 from tasks_app.api.langgraph.frames import HEARTBEAT, Frames
 from tasks_app.api.langgraph.subagents import ChildEvents, Subagents, look_at_children
 from tasks_app.conf import runtime
@@ -146,7 +147,10 @@ class Stream:
         self.is_finished = False
 
     async def run(self) -> AsyncGenerator[str]:
-        """Yield the frames; ends without `end` when this server stops or cannot read any more."""
+        """Yield the frames; ends without `end` when the reader may not follow the run any more.
+
+        Raises: CutShortError when this server stops or cannot read any more.
+        """
         yield self._frames.opening()
         while True:
             found = await self._look()
@@ -157,8 +161,10 @@ class Stream:
             if text:
                 self._spoke_at = self._now()
                 yield text
-            if self.is_finished or self._waker.is_ending:
+            if self.is_finished:
                 return
+            if self._waker.is_ending:
+                raise CutShortError
             if found.run.seq == self._cursor:
                 yield await self._pause()
 
@@ -174,7 +180,7 @@ class Stream:
         return HEARTBEAT
 
     async def _look(self) -> Look | None:
-        """Look at the run, if need be again; None when the stream has to be dropped."""
+        """Look at the run, if need be again; None when the reader may not see it any more."""
         for number in range(1, TRIES + 1):
             try:
                 if self._now() - self._confirmed_at >= RECHECK_SECONDS:
@@ -188,7 +194,7 @@ class Stream:
                 logger.warning("run_stream.unreadable", extra={"error": type(error).__name__})
                 if number < TRIES:
                     await self._waker.wait(1.0)
-        return None
+        raise CutShortError
 
     def _text(self, found: Look) -> str:
         parts = []

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+from tasks_app.api.langgraph.door import CutShortError
 from tasks_app.api.langgraph.frames import INTERRUPT
 from tasks_app.api.langgraph.render import Json, error_of, interrupt_json, values_json
 from tasks_app.conf import runtime
@@ -19,14 +20,6 @@ from tasks_app.queries.runs import RunHead, get_head, has_live_children
 from tasks_app.queries.thread_states import interrupts_of, values_of
 
 BLANK = "\n"
-
-
-class CutShortError(asyncio.CancelledError):
-    """This server stops before the run has ended; the client asks again at Location.
-
-    To Django it looks as if the client had gone: it sends nothing more, and the connection closes
-    in the middle of the answer.
-    """
 
 
 def result_of(principal: Principal, run: RunHead) -> Json | None:
