@@ -1,47 +1,35 @@
 """What runs used: sums over the ledger's rows of a run and of the tasks that it started."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from ledger_app.queries import UsageTotal, usage_by_task
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Task
 
-MIDDLEWARE = "middleware"
+LEAD_AGENT, SUBAGENT, MIDDLEWARE = "lead_agent", "subagent", "middleware"
+CALLERS = (LEAD_AGENT, SUBAGENT, MIDDLEWARE)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunUsage:
     """Tokens of one run, or of several together.
 
     `by_caller` names `lead_agent`, `subagent` (tasks that the run started) and `middleware`.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    calls: int = 0
-    by_caller: dict[str, int] = field(
-        default_factory=lambda: {"lead_agent": 0, "subagent": 0, MIDDLEWARE: 0}
-    )
-    by_model: dict[str, int] = field(default_factory=dict)
+    input_tokens: int
+    output_tokens: int
+    calls: int
+    by_caller: Mapping[str, int]
+    by_model: Mapping[str, int]
 
     @property
     def total_tokens(self) -> int:
         """Return the tokens in and out."""
         return self.input_tokens + self.output_tokens
-
-    def add(self, used: UsageTotal, *, is_child: bool) -> None:
-        """Count what one model used for one kind of caller."""
-        tokens = used.input_tokens + used.output_tokens
-        caller = "subagent" if is_child else MIDDLEWARE
-        if not is_child and used.caller != MIDDLEWARE:
-            caller = "lead_agent"
-        self.input_tokens += used.input_tokens
-        self.output_tokens += used.output_tokens
-        self.calls += used.calls
-        self.by_caller[caller] += tokens
-        self.by_model[used.model] = self.by_model.get(used.model, 0) + tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +46,61 @@ class ThreadUsage:
 
     total: RunUsage
     runs: int
-    by_model: dict[str, ModelUse]
+    by_model: Mapping[str, ModelUse]
 
 
 def usage_of_runs(principal: Principal, task_ids: Sequence[UUID]) -> dict[UUID, RunUsage]:
     """Return what each run used with all that it started, at any depth."""
     owner = _owners(principal, task_ids)
     totals = usage_by_task(tenant_id=principal.tenant_id, task_ids=list(owner))
-    found = {task_id: RunUsage() for task_id in task_ids}
+    parts: dict[UUID, list[tuple[str, UsageTotal]]] = {task_id: [] for task_id in task_ids}
     for task_id, used in totals.items():
-        for one in used:
-            found[owner[task_id]].add(one, is_child=task_id not in found)
-    return found
+        parts[owner[task_id]] += [
+            (_caller(one, is_child=task_id not in parts), one) for one in used
+        ]
+    return {task_id: _usage(found) for task_id, found in parts.items()}
 
 
-def sum_of(usages: Iterable[RunUsage]) -> ThreadUsage:
+def sum_of(usages: Collection[RunUsage]) -> ThreadUsage:
     """Return the sum over runs."""
-    total, runs = RunUsage(), 0
-    by_model: dict[str, ModelUse] = {}
+    tokens: Counter[str] = Counter()
+    callers: Counter[str] = Counter(dict.fromkeys(CALLERS, 0))
+    runs: Counter[str] = Counter()
     for usage in usages:
-        runs += 1
-        total.input_tokens += usage.input_tokens
-        total.output_tokens += usage.output_tokens
-        total.calls += usage.calls
-        for caller, tokens in usage.by_caller.items():
-            total.by_caller[caller] += tokens
-        for model, tokens in usage.by_model.items():
-            before = by_model.get(model, ModelUse(0, 0))
-            by_model[model] = ModelUse(before.tokens + tokens, before.runs + 1)
-    return ThreadUsage(total, runs, by_model)
+        tokens.update(usage.by_model)
+        callers.update(usage.by_caller)
+        runs.update(usage.by_model.keys())
+    total = RunUsage(
+        input_tokens=sum(usage.input_tokens for usage in usages),
+        output_tokens=sum(usage.output_tokens for usage in usages),
+        calls=sum(usage.calls for usage in usages),
+        by_caller=dict(callers),
+        by_model=dict(tokens),
+    )
+    by_model = {model: ModelUse(tokens[model], runs[model]) for model in tokens}
+    return ThreadUsage(total, len(usages), by_model)
+
+
+def _caller(used: UsageTotal, *, is_child: bool) -> str:
+    """Return who used it, as clients of the run door call it."""
+    if is_child:
+        return SUBAGENT
+    return MIDDLEWARE if used.caller == MIDDLEWARE else LEAD_AGENT
+
+
+def _usage(parts: Collection[tuple[str, UsageTotal]]) -> RunUsage:
+    callers: Counter[str] = Counter(dict.fromkeys(CALLERS, 0))
+    models: Counter[str] = Counter()
+    for caller, used in parts:
+        callers[caller] += used.input_tokens + used.output_tokens
+        models[used.model] += used.input_tokens + used.output_tokens
+    return RunUsage(
+        input_tokens=sum(used.input_tokens for _, used in parts),
+        output_tokens=sum(used.output_tokens for _, used in parts),
+        calls=sum(used.calls for _, used in parts),
+        by_caller=dict(callers),
+        by_model=dict(models),
+    )
 
 
 def _owners(principal: Principal, task_ids: Sequence[UUID]) -> dict[UUID, UUID]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.urls import URLPattern
 from typing_extensions import override
 
@@ -215,6 +216,18 @@ def test_routes_refuse_who_has_no_credential() -> None:
 def test_open_routes_refuse_who_has_no_credential() -> None:
     """The same before an answer is opened."""
     require_refused(OPEN_ROUTES)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("route", ["/api/runs", "/api/runs/wait", "/api/runs/stream"])
+def test_sessions_show_their_token(route: str) -> None:
+    """A browser's cookie alone starts nothing, by either kind of view."""
+    world = make_world()
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(world.owner)
+    answer = client.post(route, json.dumps(RUN), content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (403, "csrf_failed")
+    assert not Run.objects.for_tenant(world.tenant.id).exists()
 
 
 def _place(pattern: URLPattern) -> str:

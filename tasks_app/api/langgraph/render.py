@@ -7,7 +7,7 @@ from typing import Any
 from ledger_app.domain.redaction import redact
 from tasks_app.domain.conversation import MESSAGE, message_of
 from tasks_app.domain.runs import ThreadStatus
-from tasks_app.domain.states import TERMINAL
+from tasks_app.domain.states import TaskStatus
 from tasks_app.queries.conversations import RunEvent
 from tasks_app.queries.run_usage import ThreadUsage
 from tasks_app.queries.runs import RunHead, RunRow
@@ -59,9 +59,9 @@ def run_json(row: RunRow) -> Json:
 
 def error_of(head: RunHead) -> Json | None:
     """Return why a run failed; None unless it did."""
-    if head.task_status not in TERMINAL or not head.error:
+    if head.task_status is not TaskStatus.FAILED:
         return None
-    error = head.error
+    error = head.error or {}
     name = error.get("type") or error.get("code") or "RunError"
     return {"error": str(name), "message": str(error.get("message") or head.stop_reason)}
 

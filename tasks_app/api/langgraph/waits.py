@@ -30,7 +30,7 @@ def result_of(principal: Principal, run: RunHead) -> Json | None:
     if now.task_status is TaskStatus.CANCELLED:
         return {"status": now.status, "stop_reason": now.stop_reason}
     if now.status in {RunStatus.ERROR, RunStatus.TIMEOUT}:
-        return {"__error__": error_of(now) or {"error": "RunError", "message": now.stop_reason}}
+        return {"__error__": error_of(now)}
     values = values_json(values_of(principal, now))
     if now.is_terminal:
         return values
