@@ -8,13 +8,18 @@ from typing import Any
 import httpx
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from runtime_project.asgi import OneThreadHandler
 from runtime_project.local.processes import wait_until
+from tasks_app.api.errors import handle
+from tasks_app.api.langgraph import feeds
+from tasks_app.domain.errors import QueueFullError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import lease
 from tasks_app.events.slots import STREAMS
+from tasks_app.models import ApiKey
 from tests.factories import make_api_key
 from tests.support.engine import Engine
 from tests.support.streams import Received, WebServer, listen
@@ -260,3 +265,24 @@ def test_a_held_run_is_interrupted_for_an_operator(door: Door) -> None:
     assert parts[-1].data["status"] == "interrupted"
     assert door.ask("GET", "/threads/talk")["status"] == "interrupted"
     assert door.ask("GET", door.place(run))["error"] is None
+
+
+def test_a_stream_ends_with_the_right_to_follow_it(
+    door: Door, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S27: a key that was revoked hears nothing more, and no end either."""
+    settings.RUNTIME = {**settings.RUNTIME, "stream_heartbeat_seconds": 0.05}
+    monkeypatch.setattr(feeds, "RECHECK_SECONDS", 0.0)
+    run = door.start(say("a"))
+    with listen(f"{door.url}{door.place(run)}/stream", headers=door.headers) as events:
+        assert events.next().type == "metadata"
+        keys = ApiKey.objects.for_tenant(door.engine.tenant.id)
+        keys.update(revoked_at=timezone.now())
+        assert "end" not in [part.type for part in events]
+
+
+def test_who_is_one_too_many_is_told_when_to_come_back() -> None:
+    """R26: 429 with Retry-After."""
+    answer = handle(QueueFullError(50), {})
+    assert answer.status_code == 429
+    assert answer.headers["Retry-After"] == "10"

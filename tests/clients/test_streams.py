@@ -114,6 +114,27 @@ def test_a4_a_cut_connection_loses_and_doubles_nothing(site: RunSite) -> None:
     assert parts[-1].event == "end"
 
 
+def test_a4_a_cut_join_goes_on_in_its_own_modes(site: RunSite) -> None:
+    """Clients that come back send no query; the place that they come back to names the modes."""
+    words = [str(number) for number in range(8)]
+    run = finished(site, *map(say, words), stream_mode=["values"])
+
+    async def use(client: LangGraphClient) -> list[Any]:
+        return await read(
+            client.runs.join_stream(
+                run["thread_id"], run["run_id"], stream_mode=["updates"], last_event_id="0"
+            )
+        )
+
+    with CuttingProxy(site.web.url) as proxy:
+        proxy.cut_after = {b"event: updates": 3}
+        parts = site.run(use, url=f"{proxy.url}/api")
+        assert proxy.cuts == 1
+    updates = [part.data for part in parts if part.event == "updates"]
+    assert [one["messages"][0]["content"] for data in updates for one in data.values()] == words
+    assert {part.event for part in parts} == {"metadata", "updates", "end"}
+
+
 def test_a4_heartbeats_hold_an_idle_connection(site: RunSite) -> None:
     """A proxy that cuts idle links does not cut one whose run is silent for longer."""
 
