@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ class CuttingProxy:
         self.cut_after: dict[bytes, int] = {}
         self.cuts = 0
         self.url = ""
+        self._handlers: list[asyncio.Future[None]] = []
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
@@ -51,17 +53,27 @@ class CuttingProxy:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._handlers.append(asyncio.ensure_future(self._connect(reader, writer)))
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection(*self._target)
         up = asyncio.ensure_future(self._pass(reader, there_writer, answers=False))
         down = asyncio.ensure_future(self._pass(there_reader, writer, answers=True))
-        await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (up, down):
-            task.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
-        for side in (writer, there_writer):
-            side.transport.abort()
+        try:
+            await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (up, down):
+                task.cancel()
+            await asyncio.gather(up, down, return_exceptions=True)
+            for side in (writer, there_writer):
+                side.transport.abort()
+                with suppress(OSError):
+                    await side.wait_closed()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
