@@ -18,6 +18,7 @@ from tasks_app.domain.errors import (
     CorruptCheckpointError,
     InvalidInputError,
     VersionHoldError,
+    WorkflowFailedError,
 )
 from tasks_app.domain.states import TERMINAL
 from tasks_app.engine import checkpoints, plans
@@ -192,7 +193,8 @@ def _judge_plan(task: Versioned, definition: type[Workflow[Any, Any]]) -> Judgem
             problems=[f"{problem.pointer}: {problem.detail}" for problem in error.errors][:20],
         )
     except Exception as error:  # noqa: BLE001 - the author's code may raise anything
-        return _held(definition.version, "plan_failed", f"The plan cannot be built: {error}")
+        said = error.__cause__ if isinstance(error, WorkflowFailedError) else error
+        return _held(definition.version, "plan_failed", f"The plan cannot be built: {said}")
     differences = _differences(task, plan)
     if not differences:
         return Judgement(Verdict.UPGRADE, definition.version)

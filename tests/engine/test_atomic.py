@@ -133,7 +133,7 @@ def test_result_that_cannot_be_stored_undoes_the_rows(
     """No rows without a result."""
     replace_body(monkeypatch, lambda ctx: Group.objects.create(name=f"{ctx.task_id}"))
     task_id = engine.submit(atomic())
-    assert engine.drive(task_id).error["code"] == "configuration_error"
+    assert engine.drive(task_id).error["code"] == "result_invalid"
     assert rows_of(task_id) == []
 
 

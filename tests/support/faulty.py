@@ -5,7 +5,8 @@ in the folder of sync points:
 
 - `tripled`: every message that the process sends is sent three times;
 - `lost`: no message is sent, and nobody is told;
-- `full`: the disk of artifacts is full, in the middle of a write.
+- `full`: the disk of artifacts is full, in the middle of a write;
+- `literal`: a worker takes the task of its message alone, and none that is due besides.
 
 A process that gets SIGUSR2 believes from then on that it is an hour later, at the next one that it
 is an hour earlier, then the truth again.
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from celery.signals import worker_process_init
+from celery.signals import task_prerun, worker_process_init
 from django.utils import timezone
 
 from runtime_project.celery import app
@@ -37,6 +38,7 @@ _true_time = time.time
 _true_now = timezone.now
 _offsets = itertools.cycle((_HOUR, -_HOUR, 0.0))
 _offset_seconds = 0.0
+_AWAKE_SECONDS = 5.0
 
 
 def _send(*args: Any, **options: Any) -> Any:
@@ -68,6 +70,15 @@ def _change_clock(*_: Any) -> None:
 @worker_process_init.connect
 def _listen_for_clock_changes(**_: Any) -> None:
     signal.signal(signal.SIGUSR2, _change_clock)
+
+
+@task_prerun.connect
+def _take_messages_literally(**_: Any) -> None:
+    # Imported here: the engine needs the applications that Celery has loaded by now.
+    from tasks_app.engine import slice_runner
+
+    is_literal = (_FOLDER / "literal").exists()
+    slice_runner.AWAKE_SECONDS = 0.0 if is_literal else _AWAKE_SECONDS
 
 
 # The faults that are injected: a method and functions, which mypy guards.
