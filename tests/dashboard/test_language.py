@@ -193,6 +193,7 @@ def test_login_speaks_chinese() -> None:
     assert english_words(page.content, []) == set()
 
 
+@pytest.mark.slow
 def test_admin_speaks_chinese(task: Task) -> None:
     """Front page, every list and one page of each model (B17)."""
     client = window(task.initiator)

@@ -77,6 +77,7 @@ def _entrypoint(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]
     return _run(command, env={**python, **env})
 
 
+@pytest.mark.slow
 def test_entrypoint_reads_secrets_from_files(secrets: Path) -> None:
     """Settings load with nothing but the files that compose.yaml mounts."""
     answer = _entrypoint(

@@ -66,6 +66,7 @@ def stand(engine: Engine, **columns: Any) -> threads.ThreadRow:
     return thread
 
 
+@pytest.mark.slow
 def test_lists_by_status_agree_with_the_status_that_is_shown(engine: Engine) -> None:
     """For every status of a task, started or not, cancelled or not: found under its own word only."""
     for status, started, action, reason in itertools.product(

@@ -75,6 +75,7 @@ def test_run_moves_time_and_approves(durable: DurableTester, letters: Any) -> No
     assert [(act.name, act.state) for act in outcome.acts] == [("send", "succeeded")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "everywhere",
     ["crash_everywhere", "freeze_everywhere", "deliver_twice_everywhere", "steer_everywhere"],

@@ -58,6 +58,7 @@ def test_own_pause_is_followed_while_the_next_reason_is_written(
     assert row.reason == "go on now"
 
 
+@pytest.mark.slow
 def test_accepted_is_no_longer_said_when_it_is_applied(world: World, sign_in: SignIn) -> None:
     """The note stands until the worker has done it, also with the focus in it."""
     task = world.working()
@@ -68,6 +69,7 @@ def test_accepted_is_no_longer_said_when_it_is_applied(world: World, sign_in: Si
     expect(page.locator("#steer h2")).to_be_focused()
 
 
+@pytest.mark.slow
 def test_somebody_elses_command_is_told_and_the_text_kept(world: World, sign_in: SignIn) -> None:
     """What another person did while one was writing is not passed over."""
     task = world.working()

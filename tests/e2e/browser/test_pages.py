@@ -250,6 +250,7 @@ def test_b18_admin_panel_acts_and_tells_history(world: World, sign_in: SignIn) -
     expect(viewer.get_by_role("button", name="Resume task")).to_be_disabled()
 
 
+@pytest.mark.slow
 def test_b22_hostile_text_stays_text(world: World, sign_in: SignIn) -> None:
     """Markup, reordering characters and a 100 kB line in title, goal, log and name."""
     evil = "<script>alert(1)</script>\u202e<img src=x onerror=alert(2)>"
