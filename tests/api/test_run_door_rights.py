@@ -148,6 +148,7 @@ def wrong_answers(
     return wrong
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize(("kind", "role"), PEOPLE)
 def test_routes_answer_as_the_table_says(kind: str, role: str) -> None:
@@ -157,6 +158,7 @@ def test_routes_answer_as_the_table_says(kind: str, role: str) -> None:
     assert wrong_answers(conversation, api, ROUTES, kind, role) == []
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("kind", "role"), PEOPLE)
 def test_open_routes_answer_as_the_table_says(kind: str, role: str) -> None:

@@ -141,6 +141,7 @@ def test_pdf_with_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert refusal(lambda: read_content(data, "a.pdf")) == "too_many_pages"
 
 
+@pytest.mark.slow
 def test_pdf_that_needs_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child's processor time is limited: a parser that spins cannot hold a worker."""
     monkeypatch.setattr(pdf, "MAX_SECONDS", 1)

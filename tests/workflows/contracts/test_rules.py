@@ -78,6 +78,7 @@ def hostile_sentences(anchors: tuple[str, ...]) -> list[str]:
     return [f"{word} " * 900 for word in words] + [" ".join(words) * 30, "a" * 1500]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule_id", sorted(BOOK.rules))
 def test_rule_is_fast_on_hostile_text(rule_id: str) -> None:
     """30 kB that are made against a rule take it well under a third of a second for each kind of text."""
@@ -91,6 +92,7 @@ def test_rule_is_fast_on_hostile_text(rule_id: str) -> None:
         assert time.process_time() - started < 0.3, sentence[:40]
 
 
+@pytest.mark.slow
 def test_whole_review_of_hostile_text_is_bounded() -> None:
     """A long text that every rule wants to look at takes time in proportion to its length."""
     unit = "no party shall not be liable to terminate the patent under this licence, personal data "
