@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import DatabaseError, InterfaceError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -43,7 +43,14 @@ def fire_due() -> int:
     due = rows.filter(fires_at__lte=Now()).order_by("fires_at")
     found = list(due.values_list("tenant_id", "pk")[:BATCH])
     for tenant_id, schedule_id in found:
-        _fire(tenant_id, schedule_id)
+        try:
+            _fire(tenant_id, schedule_id)
+        except (DatabaseError, InterfaceError):
+            raise
+        except Exception:
+            # One schedule must not keep the sweeper from everybody else's tasks.
+            logger.exception("schedule.failed", extra={"schedule_id": str(schedule_id)})
+            _pass_over(tenant_id, schedule_id)
     return len(found)
 
 
@@ -86,7 +93,7 @@ def _fire(tenant_id: UUID, schedule_id: UUID) -> None:
         if schedule is None:
             return
         now = database_now()
-        timing = Timing(schedule.cron, schedule.interval_seconds, schedule.time_zone)
+        timing = _timing(schedule)
         times = list(timing.due_until(schedule.due_at, now, schedule.starts_at))
         wanted = times[-schedule.catch_up_limit :] if schedule.catch_up_limit else []
         if schedule.catch_up_limit == 0 and times and _is_on_time(times[-1], now, schedule):
@@ -104,6 +111,21 @@ def _fire(tenant_id: UUID, schedule_id: UUID) -> None:
             logger.warning(
                 "schedule.not_fired", extra={"schedule_id": str(schedule_id), "code": fault.code}
             )
+
+
+def _pass_over(tenant_id: UUID, schedule_id: UUID) -> None:
+    """Leave out the times that are due and tell why; the next one is tried again."""
+    with transaction.atomic(durable=True):
+        rows = Schedule.objects.for_tenant(tenant_id).select_for_update(no_key=True)
+        schedule = rows.get(pk=schedule_id)
+        if schedule.due_at is None:
+            return
+        _advance(schedule, _timing(schedule), database_now(), missed=1)
+        _change(schedule, last_error={"code": "internal_error", "message": "See the log."})
+
+
+def _timing(schedule: Schedule) -> Timing:
+    return Timing(schedule.cron, schedule.interval_seconds, schedule.time_zone)
 
 
 def _is_on_time(due: datetime, now: datetime, schedule: Schedule) -> bool:

@@ -172,8 +172,10 @@ def fire_now(
         raise NotAllowedError("tasks:create", "Only who made a schedule fires it.")
     with transaction.atomic(durable=True):
         schedule = _locked(principal, schedule_id)
-        _record(principal, schedule, "fired", request_id, {})
-        return fire_one(schedule, principal, key=f"{request_id or uuid4()}")
+        task_id = fire_one(schedule, principal, key=f"{request_id or uuid4()}")
+        # Last: its stream is locked until the commit.
+        _record(principal, schedule, "fired", request_id, {"task": task_id and str(task_id)})
+    return task_id
 
 
 def next_times(

@@ -131,6 +131,29 @@ def test_goal_that_does_not_fit_any_more_is_told(engine: Engine) -> None:
     assert after.fires_at is not None
 
 
+def test_schedule_that_breaks_keeps_nobody_from_firing(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of our own in one schedule is logged; the others fire, and the sweeper goes on."""
+    broken, sound = make(engine), make(engine, name="sound")
+    let_pass(broken, 1.02)
+    let_pass(sound, 1.01)
+    fire_one = firing.fire_one
+
+    def fire(schedule: Schedule, *args: Any, **rest: Any) -> UUID | None:
+        if schedule.pk == broken.pk:
+            raise KeyError("a mistake")
+        return fire_one(schedule, *args, **rest)
+
+    monkeypatch.setattr(firing, "fire_one", fire)
+    assert firing.fire_due() == 2
+    assert [task.title for task in tasks_of(engine)] == ["sound"]
+    after = now_of(broken)
+    assert after.last_error is not None
+    assert (after.last_error["code"], after.fired) == ("internal_error", 0)
+    assert firing.fire_due() == 0
+
+
 def test_paused_schedule_makes_up_for_nothing(engine: Engine) -> None:
     schedule = make(engine)
     schedules.pause_schedule(engine.operator, schedule_id=schedule.pk, reason="holidays")

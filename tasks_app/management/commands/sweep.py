@@ -52,8 +52,8 @@ def sweep_until(stop: threading.Event) -> None:
         if began_at - last_at > limits.sweep_seconds + limits.heartbeat_seconds:
             believes_from = began_at + limits.outage_grace_seconds
         try:
-            firing.fire_due()
             counts = recovery.sweep(include_leases=began_at >= believes_from)
+            firing.fire_due()
             if counts.total:
                 logger.info("sweep.pass", extra={"counts": str(counts)})
         except (DatabaseError, InterfaceError) as error:
