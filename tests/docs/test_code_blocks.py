@@ -13,7 +13,10 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 
 from tasks_app.admission.approvals import decide_approval
+from tasks_app.admission.schedules import Plan, create_schedule
 from tasks_app.admission.tasks import admit_task
+from tasks_app.api.inputs import ScheduleInput
+from tasks_app.domain.schedules import Timing
 from tasks_app.engine import lease
 from tasks_app.models import Approval
 from tasks_app.testing import DurableTester
@@ -229,12 +232,32 @@ def test_how_to_agent_runs(
     assert len(asked) == 3
 
 
+def posted(name: str, folder: Path) -> dict[str, Any]:
+    """Return the body of a page's one call as a shell in this folder would send it."""
+    [body] = re.findall(r"-d ('\{.*\}')$", (ROOT / name).read_text(), re.MULTILINE)
+    said = subprocess.run(
+        ["/bin/sh", "-c", f"printf %s {body}"], cwd=folder, capture_output=True, check=True
+    )
+    sent: dict[str, Any] = json.loads(said.stdout)
+    return sent
+
+
+def test_schedule_of_the_how_to_is_accepted(
+    engine: Engine, tmp_path: Path, settings: Settings
+) -> None:
+    """It goes through the door as it stands and has a next time."""
+    folder = tmp_path / ".runtime/input/licences"
+    folder.mkdir(parents=True)
+    (folder / "one.txt").write_text("A licence.")
+    settings.RUNTIME = {**settings.RUNTIME, "input_roots": (tmp_path,)}
+    body = ScheduleInput.model_validate(posted("docs/how-to/start-tasks-at-times.md", tmp_path))
+    timing = Timing(body.cron, body.interval_seconds, body.time_zone)
+    made = create_schedule(engine.submitter, Plan(body.name, body.workflow, body.goal, timing))
+    assert made.fires_at is not None
+
+
 def test_readme_call_fits_the_demo(tmp_path: Path) -> None:
     """The folders of the README's call are those that the local stack reads and publishes to."""
-    [body] = re.findall(r"-d ('\{.*\}')$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    said = subprocess.run(
-        ["/bin/sh", "-c", f"printf %s {body}"], cwd=tmp_path, capture_output=True, check=True
-    )
-    goal = ReviewGoal.model_validate(json.loads(said.stdout)["goal"])
+    goal = ReviewGoal.model_validate(posted("README.md", tmp_path)["goal"])
     assert Path(goal.folder) == tmp_path / ".runtime/input/licences"
     assert Path(str(goal.publish_to)) == tmp_path / ".runtime/published"
