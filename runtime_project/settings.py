@@ -119,6 +119,8 @@ CELERY_BROKER_URL = env.broker_url(env.text("REDIS_BROKER_URL", REDIS_URL))
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_TRANSPORT_OPTIONS = {
+    # Whoever asks for a channel is told at once that the broker is away; workers wait by themselves.
+    "max_retries": 0,
     "socket_timeout": 2,
     "socket_connect_timeout": 2,
     "socket_keepalive": "redis+socket" not in CELERY_BROKER_URL,

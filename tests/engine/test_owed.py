@@ -1,6 +1,11 @@
 """Owed messages find their way however long the broker was away, or whatever it lost (E45)."""
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from celery import current_app
@@ -9,6 +14,8 @@ from django.db import connection
 from tasks_app.engine import continuation
 from tasks_app.models import Outbox
 from tests.support.engine import Engine
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -67,3 +74,31 @@ def test_lost_messages_are_sent_again_after_the_first_pause(engine: Engine, brok
     let_pass(6)
     assert continuation.send_due() == 1
     assert continuation.send_due() == 0
+
+
+def test_process_that_never_had_a_broker_does_not_wait_for_one() -> None:
+    """A fresh process asks an address at which nobody listens, and is told at once."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    code = (
+        "import time, django; django.setup()\n"
+        "from tasks_app.engine import continuation\n"
+        "began = time.monotonic(); waiting = continuation.count_waiting()\n"
+        "print(waiting, time.monotonic() - began)\n"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "runtime_project.settings_test",
+            "REDIS_URL": f"redis://127.0.0.1:{port}/0",
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    waiting, seconds = said.stdout.splitlines()[-1].split()
+    assert waiting == "None"
+    assert float(seconds) < 2
