@@ -58,6 +58,15 @@ def thrice(bed: Bed) -> Iterator[None]:
 
 
 @pytest.fixture
+def literal(bed: Bed) -> Iterator[None]:
+    """Have a task wait for its own message, whoever else has nothing to do."""
+    switch = bed.sync.folder / "literal"
+    switch.touch()
+    yield
+    switch.unlink()
+
+
+@pytest.fixture
 def long_slices(bed: Bed) -> Iterator[None]:
     """Two workers whose slices are as long as they like, in the place of the others."""
     usual = bed.fleet.env

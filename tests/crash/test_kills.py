@@ -97,13 +97,13 @@ def test_killed_while_every_message_comes_thrice(
     outside_oracles.check_runs(before, bed.progress(task_id))
 
 
-def test_message_lost_with_the_worker_that_took_it(bed: Bed) -> None:
+def test_message_lost_with_the_worker_that_took_it(bed: Bed, literal: None) -> None:
     """Killed between taking the message and the claim: the message is gone, the task runs (P1)."""
-    bed.sync.hold("claim.before")
-    task_id = bed.submit(bed.say(impure=True), bed.effect("act"))
-    hit = bed.sync.wait_hit("claim.before", task_id)
+    point = "claim.before"
+    task_id = bed.submit(bed.say(impure=True), bed.effect("act"), held=point)
+    hit = bed.sync.wait_hit(point, task_id)
     bed.kill(hit.pid)
-    bed.sync.release("claim.before")
+    bed.sync.release(point, task_id)
     task = bed.check_completed(task_id, effects=1)
     assert task.recoveries_total == 0
 

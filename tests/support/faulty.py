@@ -13,6 +13,7 @@ is an hour earlier, then the truth again.
 """
 
 import errno
+import functools
 import itertools
 import os
 import signal
@@ -75,10 +76,22 @@ def _listen_for_clock_changes(**_: Any) -> None:
 @task_prerun.connect
 def _take_messages_literally(**_: Any) -> None:
     # Imported here: the engine needs the applications that Celery has loaded by now.
-    from tasks_app.engine import slice_runner
+    from tasks_app.engine import queue_sql, slice_runner
 
     is_literal = (_FOLDER / "literal").exists()
     slice_runner.AWAKE_SECONDS = 0.0 if is_literal else _AWAKE_SECONDS
+    setattr(queue_sql, "CLAIM", _claims()[is_literal])  # noqa: B010
+
+
+@functools.cache
+def _claims() -> tuple[str, str]:
+    """Return the statement of a claim, and one that takes the preferred task or none."""
+    from tasks_app.engine import queue_sql
+
+    of_anybody = "WHERE t.tenant_id = o.tenant_id AND "
+    assert queue_sql.CLAIM.count(of_anybody) == 1
+    literally = queue_sql.CLAIM.replace(of_anybody, f"{of_anybody}t.id = %(preferred)s AND ")
+    return queue_sql.CLAIM, literally
 
 
 # The faults that are injected: a method and functions, which mypy guards.

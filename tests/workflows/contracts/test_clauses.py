@@ -1,7 +1,9 @@
 """Sentences are cut and recognised as a lawyer would: measured on a labelled corpus and on real texts."""
 
 import importlib.metadata
+import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from tests.workflows.contracts import documents
 
 HERE = Path(__file__).parent
 BOOK = load_rules()
+WORD = re.compile(r"\w+")
 
 
 class Score(NamedTuple):
@@ -198,15 +201,30 @@ def test_real_licences(
 
 @pytest.mark.slow
 def test_speed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Forty documents of 20 kB a second on one core."""
+    """A review costs at most 34 times the reading of its words: 40 documents a second, usually.
+
+    That is on a processor core which reads the words of 20 kB in 0.75 ms.
+    """
     text = licence_text("requests", "LICENSE") + licence_text("httpx", "LICENSE.md")
-    text = (text * 2)[:20_000]
-    rates = []
-    for _ in range(3):  # the best of three: other processes share the processor
-        started = time.process_time()
-        for number in range(20):
-            review_text(f"{number}.txt", read_content(text.encode(), "a.txt"), BOOK)
-        rates.append(20 / (time.process_time() - started))
+    content = (text * 2)[:20_000].encode()
+
+    def review() -> None:
+        review_text("a.txt", read_content(content, "a.txt"), BOOK)
+
+    def read() -> None:
+        [word.group().casefold() for word in WORD.finditer(content.decode())]
+
+    # The best of three: other processes share the processor.
+    pairs = [(processor_seconds(review, 20), processor_seconds(read, 100)) for _ in range(3)]
+    reviewing, reading = (min(times) for times in zip(*pairs, strict=True))
     with capsys.disabled():
-        print(f"\n{max(rates):.0f} documents of 20 kB a second")  # noqa: T201
-    assert max(rates) >= 40
+        ratio = f"{reviewing / reading:.1f} times the reading of its words"
+        print(f"\n{1 / reviewing:.0f} documents of 20 kB a second, {ratio}")  # noqa: T201
+    assert reviewing <= 34 * reading
+
+
+def processor_seconds(act: Callable[[], None], times: int) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        act()
+    return (time.process_time() - began) / times
