@@ -1,5 +1,6 @@
 """Rules about what gets installed: every line is pinned and hashed, no address is recorded."""
 
+import json
 import re
 from pathlib import Path
 
@@ -31,6 +32,19 @@ def test_lock_pins_and_hashes_every_package(path: Path) -> None:
 def test_lock_records_no_address(path: Path) -> None:
     """A lock names packages, never where somebody once fetched them from."""
     assert [line for line in path.read_text().splitlines() if _ADDRESS.search(line)] == []
+
+
+def test_lock_of_the_javascript_client_is_hashed_and_records_no_address() -> None:
+    """What its tests install comes from whatever registry the machine uses, checked."""
+    folder = ROOT / "tests/clients/js"
+    lock = json.loads((folder / "package-lock.json").read_text())
+    packages = {name: entry for name, entry in lock["packages"].items() if name}
+    assert [name for name, entry in packages.items() if "integrity" not in entry] == []
+    assert [name for name, entry in packages.items() if "resolved" in entry] == []
+    assert "registry=" not in (folder / ".npmrc").read_text()
+    named = json.loads((folder / "package.json").read_text())["dependencies"]
+    locked = {name: packages[f"node_modules/{name}"]["version"] for name in named}
+    assert named == locked
 
 
 def test_runtime_lock_is_part_of_the_development_lock() -> None:

@@ -134,10 +134,17 @@ class CancelManyView(DoorView):
 
 
 def split_thread(body: Any) -> tuple[str | None, Any]:
-    """Return the thread that a body of a batch names, and the rest of it."""
-    if not isinstance(body, Mapping) or not isinstance(body.get("thread_id"), str):
+    """Return the thread that a body of a batch names, and the rest of it.
+
+    The JavaScript client names the assistant twice in a batch, in its own spelling and in ours.
+    """
+    if not isinstance(body, Mapping):
         return None, body
-    return body["thread_id"], {key: value for key, value in body.items() if key != "thread_id"}
+    rest = dict(body)
+    if "assistant_id" in rest:
+        rest.pop("assistantId", None)
+    thread_key = rest.pop("thread_id") if isinstance(rest.get("thread_id"), str) else None
+    return thread_key, rest
 
 
 def replay_headers(created: CreatedRun) -> dict[str, str]:
