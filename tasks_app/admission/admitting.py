@@ -23,7 +23,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import Slot
-from tasks_app.engine import intake, thread_entry, threads
+from tasks_app.engine import intake, thread_entry
 from tasks_app.engine.intake import NewTask
 from tasks_app.engine.thread_entry import Entry
 from tasks_app.models import AgentIdentity, Task
@@ -175,15 +175,13 @@ def _entered(principal: Principal, task: NewTask, actor: str) -> NewTask:
     if task.entry is None:
         return task
     assert principal.user_id is not None  # noqa: S101 - only people ask for tasks
-    threads.lock(principal.tenant_id, task.entry.thread_id)
+    thread = thread_entry.open_thread(principal.tenant_id, task.entry, owner_id=principal.user_id)
     key = task.columns["idempotency_key"]
     known = Task.objects.for_tenant(principal.tenant_id).filter(initiator_id=principal.user_id)
     if key is not None and known.filter(idempotency_key=key).exists():
         # Made while this one waited for the thread: it is a replay, however busy the thread is.
         raise _Overtaken
-    run = thread_entry.enter(
-        principal.tenant_id, task.id, task.entry, by=principal.user_id, actor=actor
-    )
+    run = thread_entry.enter(thread, task.id, task.entry, by=principal.user_id, actor=actor)
     place = {"thread_id": str(run.thread_id), "awaits_slot": run.slot == Slot.WAITING}
     return replace(task, columns={**task.columns, **place}, run=run)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -19,10 +19,12 @@ from tasks_app.admission import answers, idempotency, tasks, threads
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
+    NoPendingInterruptError,
     NotFoundError,
     NothingToContinueError,
     RunActiveError,
     RunFinishedError,
+    ThreadExistsError,
     UnknownModelError,
     UnknownWorkflowError,
 )
@@ -35,6 +37,7 @@ from tasks_app.engine.lease import database_now
 from tasks_app.engine.thread_entry import Entry
 from tasks_app.models import Run, Thread
 from tasks_app.policy.capabilities import require
+from tasks_app.queries.threads import is_out_of_sight
 from tasks_app.workflows import registry
 
 SOURCE = "rest"
@@ -67,10 +70,13 @@ def create_run(
 ) -> CreatedRun:
     """Make a run, answer the one that waits, or return what the key made before.
 
+    A thread that the run needs and that is not there comes into being with it, or not at all (R29).
+
     Transaction: its own. Locks: the thread, then as `engine.thread_entry`.
 
     Raises: what `admit_task` raises; InvalidMessageError, UnknownModelError, ThreadBusyError,
-        QueueFullError, NoPendingInterruptError, NothingToContinueError: nothing was stored.
+        QueueFullError, NoPendingInterruptError, NothingToContinueError, ThreadExistsError: nothing
+        was stored.
     """
     require(principal, "tasks:create")
     if body.multitask_strategy in _ENDING:
@@ -78,8 +84,10 @@ def create_run(
     key = _thread_key(thread_key, body)
     workflow = _workflow(body)
     _check_model(body)
-    thread = _thread(principal, key, may_create=thread_key is None or _creates(body))
+    thread = _find_thread(principal, key, may_make=thread_key is None or _makes(body))
     if body.command is not None and body.command.resume is not None:
+        if thread is None:
+            raise NoPendingInterruptError
         task_id, seq = answers.answer_run(
             principal, thread, body.command.resume, request_id=request_id
         )
@@ -88,7 +96,7 @@ def create_run(
         raise NothingToContinueError
     base = _base_state(thread, body)
     context = cleaned_context(body.context or {})
-    scope = f"{thread.id if thread_key else 'stateless'}"
+    scope = f"thread:{thread_key}" if thread_key else "stateless"
     given = idempotency.clean_key(idempotency_key)
     admitted = tasks.admit_task(
         principal,
@@ -99,8 +107,10 @@ def create_run(
         idempotency_key=None if given is None else _scoped(scope, given),
         fingerprint=_fingerprint(workflow, body, context),
         entry=Entry(
-            thread_id=thread.id,
+            thread_id=None if thread is None else thread.id,
             strategy=body.multitask_strategy,
+            new_key=key or str(uuid4()),
+            ends_only_of=principal.user_id if principal.sees_only_own("tasks:cancel") else None,
             request=_request(body, context, is_alone=key is None),
             metadata=dict(body.metadata or {}),
             server_context=_server_context(principal),
@@ -223,7 +233,7 @@ def _thread_key(thread_key: str | None, body: RunBody) -> str | None:
     return key
 
 
-def _creates(body: RunBody) -> bool:
+def _makes(body: RunBody) -> bool:
     return body.if_not_exists == "create"
 
 
@@ -243,20 +253,32 @@ def _check_model(body: RunBody) -> None:
             raise UnknownModelError(str(name))
 
 
-def _thread(principal: Principal, key: str | None, *, may_create: bool) -> Thread:
-    """Return the thread of a run; a stateless one gets a thread of its own."""
-    if key is not None:
-        try:
-            return threads.get_thread(principal, key)
-        except NotFoundError:
-            if not may_create:
-                raise
-    return threads.create_thread(principal, key=key, metadata={})
+def _find_thread(principal: Principal, key: str | None, *, may_make: bool) -> Thread | None:
+    """Return the thread of a run, or None when one is to be made for it (R18).
+
+    Raises: NotFoundError, also for a name that is another person's; ThreadExistsError for a name
+    that cannot be used again.
+    """
+    if key is None:
+        return None
+    require(principal, "tasks:read")
+    found: Thread | None = Thread.objects.visible_to(principal).filter(key=key).first()
+    if found is None and may_make:
+        return None
+    if found is not None and not is_out_of_sight(found):
+        return found
+    if found is not None and may_make:
+        raise ThreadExistsError
+    raise NotFoundError("Not found.")
 
 
-def _base_state(thread: Thread, body: RunBody) -> UUID | None:
+def _base_state(thread: Thread | None, body: RunBody) -> UUID | None:
     wanted = body.checkpoint_id or (body.checkpoint or {}).get("checkpoint_id")
-    return None if wanted is None else threads.find_state(thread, str(wanted)).id
+    if wanted is None:
+        return None
+    if thread is None:
+        raise NotFoundError("Not found.")
+    return threads.find_state(thread, str(wanted)).id
 
 
 def _goal(workflow: str, given: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from django.db.models import Max
 from django.db.models.functions import Now
 
 from ledger_app.domain.canonical import digest_of
-from tasks_app.domain.errors import QueueFullError, ThreadBusyError
+from tasks_app.domain.errors import NotAllowedError, QueueFullError, ThreadBusyError
 from tasks_app.domain.runs import MAX_WAITING, CancelAction, Slot, Strategy
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.domain.steering import CommandType
@@ -31,6 +31,8 @@ class Entry:
     """How a task wants to enter a thread.
 
     Attributes:
+        thread_id: the thread, or None: `new_key` names one that comes into being with the task.
+        ends_only_of: the person whose runs the strategy may end; None: anybody's.
         request: what the client asked for, to be shown again; nothing secret in it. Messages of
             its `input` join the conversation when the run begins.
         base_state_id: a state of the thread to begin with instead of its head.
@@ -38,8 +40,10 @@ class Entry:
         cancels_on_disconnect: it is cancelled when the client that made it goes away.
     """
 
-    thread_id: UUID
+    thread_id: UUID | None
     strategy: Strategy = Strategy.REJECT
+    new_key: str = ""
+    ends_only_of: int | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     server_context: Mapping[str, Any] = field(default_factory=dict)
@@ -48,19 +52,29 @@ class Entry:
     cancels_on_disconnect: bool = False
 
 
-def enter(tenant_id: UUID, task_id: UUID, entry: Entry, *, by: int, actor: str) -> Run:
+def open_thread(tenant_id: UUID, entry: Entry, *, owner_id: int) -> Thread:
+    """Return the locked thread of an entry, made now if it is to be. Raises: NotFoundError."""
+    if entry.thread_id is None:
+        return threads.make(tenant_id, entry.new_key, owner_id=owner_id)
+    return threads.lock(tenant_id, entry.thread_id)
+
+
+def enter(thread: Thread, task_id: UUID, entry: Entry, *, by: int, actor: str) -> Run:
     """Return the place of a new task in its thread, before its row is written.
 
     One that has to wait is stored with `awaits_slot`; `begin` follows once the row is there.
 
-    Transaction: the caller's. Locks: the thread, the holder of its slot, and with a strategy that
-    ends others all of its live tasks.
-    Raises: NotFoundError, ThreadBusyError, QueueFullError; the caller must store nothing.
+    Transaction: that of `open_thread`. Locks: the holder of the thread's slot, and with a strategy
+    that ends others all of its live tasks.
+    Raises: ThreadBusyError, QueueFullError, NotAllowedError; the caller must store nothing.
     """
-    thread = threads.lock(tenant_id, entry.thread_id)
-    if entry.strategy in {Strategy.INTERRUPT, Strategy.ROLLBACK}:
-        _supersede(thread, CancelAction(entry.strategy.value), by=by, actor=actor)
+    tenant_id = thread.tenant_id
     runs = Run.objects.for_tenant(tenant_id).filter(thread_id=thread.id)
+    if entry.strategy in {Strategy.INTERRUPT, Strategy.ROLLBACK}:
+        live = runs.exclude(slot=Slot.RELEASED)
+        if entry.ends_only_of and live.exclude(task__initiator_id=entry.ends_only_of).exists():
+            raise NotAllowedError("tasks:cancel")
+        _supersede(thread, CancelAction(entry.strategy.value), by=by, actor=actor)
     is_taken = runs.select_for_update(no_key=True).filter(slot=Slot.HOLDING).exists()
     waiting = runs.filter(slot=Slot.WAITING)
     ahead = waiting.count()

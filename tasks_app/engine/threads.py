@@ -40,6 +40,21 @@ def lock(tenant_id: UUID, thread_id: UUID) -> Thread:
     return found
 
 
+def make(tenant_id: UUID, key: str, *, owner_id: int) -> Thread:
+    """Return the thread of a name, locked; it is made unless its owner has made it meanwhile.
+
+    Transaction: the caller's; what it refuses afterwards was never made.
+    Raises: NotFoundError when the name is another person's, or was a deleted thread's.
+    """
+    rows = Thread.objects.for_tenant(tenant_id)
+    made = Thread(tenant_id=tenant_id, key=key, owner_id=owner_id)
+    rows.bulk_create([made], ignore_conflicts=True)
+    found = rows.filter(key=key, owner_id=owner_id).values_list("pk", flat=True).first()
+    if found is None:
+        raise NotFoundError("Not found.")
+    return lock(tenant_id, found)
+
+
 def on_end(tenant_id: UUID, task_id: UUID, target: TaskStatus) -> None:
     """Keep the state that a run leaves, free its slot and give it to whoever is next.
 

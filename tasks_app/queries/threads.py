@@ -84,6 +84,13 @@ def get_thread(principal: Principal, key: str) -> ThreadRow:
     return _row(found)
 
 
+def is_out_of_sight(thread: Thread) -> bool:
+    """Tell whether a thread was deleted, or went with the one run that it was made for."""
+    if thread.deleted_at is not None:
+        return True
+    return _done_with(thread.tenant_id).filter(thread_id=thread.id).exists()
+
+
 def search_threads(
     principal: Principal,
     filters: ThreadFilters,
@@ -111,10 +118,7 @@ def _rows(principal: Principal) -> QuerySet[Any]:
         .filter(thread_id=OuterRef("pk"), hidden_at=None)
         .order_by(_DECIDING, "-number")
     )
-    # A thread that was made for one run goes out of sight with it; the run itself stays.
-    done = Run.objects.for_tenant(principal.tenant_id).filter(
-        thread_id=OuterRef("pk"), request__on_completion="delete", task__status__in=TERMINAL
-    )
+    done = _done_with(principal.tenant_id).filter(thread_id=OuterRef("pk"))
     heads = ThreadState.objects.for_tenant(principal.tenant_id).filter(thread_id=OuterRef("pk"))
     threads: QuerySet[Any] = Thread.objects.visible_to(principal).filter(
         ~Exists(done), deleted_at=None
@@ -126,6 +130,12 @@ def _rows(principal: Principal) -> QuerySet[Any]:
         head=Subquery(heads.order_by("-seq").values("values")[:1]),
     )
     return rows
+
+
+def _done_with(tenant_id: UUID) -> QuerySet[Any]:
+    """Return runs that have ended and took the thread that was made for them out of sight."""
+    runs: QuerySet[Any] = Run.objects.for_tenant(tenant_id)
+    return runs.filter(request__on_completion="delete", task__status__in=TERMINAL)
 
 
 def _narrowed(rows: QuerySet[Any], filters: ThreadFilters) -> QuerySet[Any]:

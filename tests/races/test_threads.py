@@ -7,7 +7,7 @@ import pytest
 from tasks_app.admission import runs, threads
 from tasks_app.domain.errors import ThreadBusyError
 from tasks_app.domain.run_bodies import parse
-from tasks_app.models import Run, Task
+from tasks_app.models import Run, Task, Thread
 from tests.races.actors import Actor, together
 from tests.support.engine import Engine
 from tests.support.syncdir import SyncDir
@@ -44,6 +44,22 @@ def test_one_key_makes_one_run(engine: Engine) -> None:
     results = together([lambda: create(engine, "k") for _ in range(6)])
     assert len({one.task_id for one in results}) == 1
     assert [one.replayed for one in results].count(False) == 1
+
+
+@pytest.mark.parametrize("name", [None, "new"])
+def test_one_key_makes_one_thread(engine: Engine, name: str | None) -> None:
+    """R29: whoever was overtaken leaves no thread behind."""
+    whole = {"assistant_id": "scripted", "input": {"script": [SAY]}, "if_not_exists": "create"}
+
+    def ask() -> runs.CreatedRun:
+        return runs.create_run(
+            engine.submitter, thread_key=name, body=parse(whole), idempotency_key="k"
+        )
+
+    results = together([ask for _ in range(6)])
+    assert len({(one.task_id, one.thread_key) for one in results}) == 1
+    keys = Thread.objects.for_tenant(engine.tenant.id).values_list("key", flat=True)
+    assert sorted(keys) == sorted(["talk", results[0].thread_key])
 
 
 def test_requests_that_wait_have_an_order(engine: Engine) -> None:
