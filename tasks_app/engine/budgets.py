@@ -81,16 +81,16 @@ def check_limits(session: SliceSession) -> None:
 
     Raises: BudgetExceededError; PriceUnknownError when a call used what nobody has priced (S73).
     """
-    if session.unpriced is not None and session.is_limited:
-        raise session.unpriced
+    if session.spending.unpriced is not None and session.spending.is_limited:
+        raise session.spending.unpriced
     _know_spent(session)
-    if not session.is_out_of_budget:
+    if not session.spending.is_over:
         return
     limits = session.task.budget
-    for kind, used in session.counted.items():
+    for kind, used in session.spending.counted.items():
         if kind in limits and used >= limits[kind]:
             raise BudgetExceededError(kind, limits[kind], int(used))
-    for kind, used in (session.spent or {}).items():
+    for kind, used in (session.spending.spent or {}).items():
         if used > limits[kind]:
             raise BudgetExceededError(kind, limits[kind], used)
 
@@ -98,22 +98,22 @@ def check_limits(session: SliceSession) -> None:
 def _know_spent(session: SliceSession) -> None:
     """Read once a slice what was spent before it; from there on every entry tells the new sum."""
     task = session.task
-    if session.spent is not None or not session.is_limited:
+    if session.spending.spent is not None or not session.spending.is_limited:
         return
     kinds = task.budget.keys() - COUNTED
     rows = Budget.objects.for_tenant(task.tenant_id).filter(task_id=task.id, kind__in=kinds)
     # Nothing is there to be read when a task first begins.
     is_new = task.fence == 1 or not kinds
-    session.spent = {} if is_new else dict(rows.values_list("kind", "spent"))
+    session.spending.spent = {} if is_new else dict(rows.values_list("kind", "spent"))
 
 
 def may_be_over(session: SliceSession) -> bool:
     """Tell whether what calls used, and no commit has entered yet, may be more than is allowed."""
-    if not session.reports or not session.is_limited:
+    if not session.spending.reports or not session.spending.is_limited:
         return False
-    limits, spent = session.task.budget, session.spent or {}
-    tokens = sum(report.input_tokens + report.output_tokens for report in session.reports)
-    costs = [report.cost_micros for report in session.reports]
+    limits, spent = session.task.budget, session.spending.spent or {}
+    tokens = sum(report.input_tokens + report.output_tokens for report in session.spending.reports)
+    costs = [report.cost_micros for report in session.spending.reports]
     used = {
         BudgetKind.TOKENS: tokens,
         # What has no price yet is priced when it is entered.
@@ -175,7 +175,7 @@ def release(session: SliceSession, source: str, estimate: Estimate) -> None:
 
 def is_concerned(session: SliceSession, estimate: Estimate | None) -> bool:
     """Tell whether the outcome of a call changes a budget or the ledger's usage."""
-    return bool(session.reports) or (estimate is not None and bool(session.task.budget))
+    return bool(session.spending.reports) or (estimate is not None and bool(session.task.budget))
 
 
 def charge(session: SliceSession) -> set[BudgetKind]:
@@ -183,14 +183,14 @@ def charge(session: SliceSession) -> set[BudgetKind]:
 
     Transaction: the one that stores the outcome of the try, also of a failed one.
     """
-    task, reports = session.task, session.take_reports()
+    task, reports = session.task, session.spending.take_reports()
     currency = _currency(task.tenant_id) if reports else ""
     for report in reports:
         try:
             cost = _cost(session, report)
         except PriceUnknownError as error:
             # The call was made and its result counts; no further one starts.
-            session.unpriced, cost = error, 0
+            session.spending.unpriced, cost = error, 0
         is_new = usage.record(
             tenant_id=task.tenant_id,
             task_id=task.id,
@@ -258,7 +258,7 @@ def settle_reservation(
 
 def _notice(session: SliceSession, kind: str, amount: int, spent: int, limit: int | None) -> None:
     """Note the new sum, and tell people when 80 and 100 % of a limit are used (S74)."""
-    session.spent = {**(session.spent or {}), kind: spent}
+    session.spending.spent = {**(session.spending.spent or {}), kind: spent}
     notice = notice_of(kind, spent - amount, spent, limit)
     if notice is not None:
         session.hold_event(EventType.BUDGET, notice)

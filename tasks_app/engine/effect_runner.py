@@ -14,7 +14,8 @@ from ledger_app.services import effects
 from tasks_app import conf, syncpoints
 from tasks_app.domain.errors import BudgetExceededError, EngineSignal, PriceUnknownError
 from tasks_app.engine import approvals, budgets, compensation, holding, step_runner, values
-from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession, storable
+from tasks_app.engine.held import storable
+from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.engine.step_context import effect_key
 from tasks_app.models import Approval, Step
 from tasks_app.workflows import EffectNotDoneError, Found
@@ -197,7 +198,7 @@ def _begin(
     )
     syncpoints.reach("effect.before", task.id, task.fence)
     session.lease.check(_margin_seconds(declared))
-    is_limited = declared.estimate is not None and session.is_limited
+    is_limited = declared.estimate is not None and session.spending.is_limited
     try:
         if approval is None and not is_limited:
             standing = _begin_at_once(session, act, arguments)

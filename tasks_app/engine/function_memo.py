@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from ledger_app.domain.canonical import cleaned, digest_of
 from tasks_app.domain.errors import ConfigurationError
-from tasks_app.engine.session import storable
+from tasks_app.engine.held import storable
 from tasks_app.models import Step
 from tasks_app.workflows.values import StepFailedError
 

@@ -6,7 +6,8 @@ from typing import Any
 from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import ConfigurationError
 from tasks_app.engine import budgets, step_runner, values
-from tasks_app.engine.session import SliceSession, storable
+from tasks_app.engine.held import storable
+from tasks_app.engine.session import SliceSession
 from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.models import Step, StepRange
 from tasks_app.workflows import ItemError
@@ -80,7 +81,7 @@ class _MapRun:
                 self.flush()
             elif session.flush_due:
                 session.commit()
-            if session.look_for_commands() or session.is_spent or session.is_out_of_budget:
+            if session.look_for_commands() or session.is_spent or session.spending.is_over:
                 return self._finish_if_done()
         return self._finish_if_done()
 
@@ -116,7 +117,7 @@ class _MapRun:
                 digests.append(digest)
                 self._check_failed(failed)
                 session = self.session
-                if session.flush_due or session.is_spent or session.is_out_of_budget:
+                if session.flush_due or session.is_spent or session.spending.is_over:
                     break
                 if budgets.may_be_over(session):
                     break
@@ -130,9 +131,11 @@ class _MapRun:
         """Return where a range ends: after a chunk, the last item, or the last step allowed."""
         end = min(first + self.chunk, self.items.count)
         limit = self.session.task.budget.get(BudgetKind.STEPS)
-        if limit is None or not self.session.is_limited:
+        if limit is None or not self.session.spending.is_limited:
             return end
-        return min(end, first + max(0, limit - int(self.session.counted[BudgetKind.STEPS])))
+        return min(
+            end, first + max(0, limit - int(self.session.spending.counted[BudgetKind.STEPS]))
+        )
 
     def _hold(
         self, first: int, rows: list[dict[str, Any]], digests: list[str], failed: int

@@ -7,22 +7,22 @@ world could notice flushes them first (E20). A commit is one statement under the
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import connection, transaction
 
-from ledger_app.domain.canonical import clean_text, cleaned
+from ledger_app.domain.canonical import clean_text
 from ledger_app.services.effect_sql import EffectPart
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
-from tasks_app.domain.budgets import BudgetKind, notice_of
 from tasks_app.domain.checkpoint import KEEP_NEWEST, compress
-from tasks_app.domain.errors import EngineSignal, LeaseLost, PriceUnknownError
+from tasks_app.domain.errors import EngineSignal, LeaseLost
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import checkpoints, commit_sql, queue, shutdown, sql, transitions
+from tasks_app.engine.held import Held, is_new, storable
 from tasks_app.engine.lease import ClaimedTask, Lease
-from tasks_app.engine.usage import UsageReport
+from tasks_app.engine.spending import Spending
 from tasks_app.engine.values import Arguments
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Step, Task
@@ -59,24 +59,6 @@ class BoundStep:
     call: Callable[..., Any]
 
 
-@dataclass(slots=True)
-class _Held:
-    """What the next commit will write."""
-
-    steps: dict[int, dict[str, Any]] = field(default_factory=dict)
-    # Steps of a function that are stored together with their outcome, by key.
-    added: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ranges: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    units: int = 0
-    active_seconds: float = 0.0
-    since: float = 0.0
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.steps or self.added or self.ranges or self.events)
-
-
 class SliceSession:
     """State of one slice; made at the claim, thrown away at its end."""
 
@@ -100,22 +82,14 @@ class SliceSession:
         self.completed_steps: Callable[[], list[str]] = self._completed_plan
         self._phase = ""
         self.step_began_at = time.monotonic()
-        self.steps_done = 0
-        self.started_at = time.monotonic()
-        # What calls used and no commit has entered yet.
-        self.reports: list[UsageReport] = []
-        # What the task has spent of each kind that is entered with results; see `budgets`.
-        self.spent: dict[str, int] | None = None
-        self.unpriced: PriceUnknownError | None = None
-        self._active_stored = self.task.active_seconds
-        self._active_until = self.started_at
+        self.spending = Spending(self.task)
         self._references: checkpoints.References | None = None
-        self._held = _Held()
+        self._held = Held()
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
         self._looked_at = time.monotonic()
         self._somebody_waits = False
-        self._asked_who_waits_at = self.started_at
+        self._asked_who_waits_at = self.spending.started_at
         self._told_at, self._told_done = time.monotonic(), self.task.progress_done
 
     def run_plan(self) -> None:
@@ -171,7 +145,6 @@ class SliceSession:
         """Hold a step's outcome for the next commit."""
         step.status = status
         step.error = error = None if error is None else storable(error)
-        self._touch()
         outcome = {
             "id": step.id,
             "status": status,
@@ -184,10 +157,7 @@ class SliceSession:
             "seconds": time.monotonic() - self.step_began_at,
             "finished": finished,
         }
-        if _is_new(step):
-            self._held.added[step.key] = {**_columns(step), **outcome}
-        else:
-            self._held.steps[step.id] = outcome
+        self._held.add_result(step, outcome)
 
     def store(self, *steps: Step, undisturbed: bool = True) -> None:
         """Store steps of a function that have no row yet, and what is held before them (E20).
@@ -197,7 +167,7 @@ class SliceSession:
 
         Transaction: its own. Locks: the task row. Raises: LeaseLost, SafePointNeeded.
         """
-        new = [step for step in steps if _is_new(step)]
+        new = [step for step in steps if is_new(step)]
         if not new:
             return
         with self.owned(undisturbed=undisturbed):
@@ -206,62 +176,23 @@ class SliceSession:
 
     def hold_range(self, row: dict[str, Any], units: int) -> None:
         """Hold the results of a range of items."""
-        self._touch()
-        self._held.ranges.append(row)
+        self._held.add_range(row)
         self.count_units(units)
 
     def hold_event(self, event_type: str, data: Mapping[str, object]) -> None:
         """Hold a journal event; it becomes visible with the commit that it tells of."""
-        self._touch()
-        self._held.events.append({"type": event_type, "data": storable(data)})
+        self._held.add_event(event_type, data)
 
     def count_units(self, units: int) -> None:
         """Count finished work: one for a step, one for an item of a map."""
         self._held.units += units
         self.task.progress_done += units
         self._units_since_checkpoint += units
-        self.steps_done += units
+        self.spending.steps += units
 
     def grow_total(self, units: int) -> None:
         """Count work that became known: the items of a map."""
         self.task.progress_total = (self.task.progress_total or 0) + units
-
-    # --- what it uses up -----------------------------------------------------------------------
-
-    def report(self, usage: UsageReport) -> None:
-        """Take down what a call used; entered with the step's outcome."""
-        self.reports.append(usage)
-
-    def take_reports(self) -> list[UsageReport]:
-        """Return what is not entered yet, and forget it."""
-        reports, self.reports = self.reports, []
-        return reports
-
-    @property
-    def counted(self) -> dict[str, float]:
-        """Return the task's finished steps and active seconds up to now, by kind of budget."""
-        return {
-            "steps": self.task.steps_done + self.steps_done,
-            "active_seconds": self.task.active_seconds + time.monotonic() - self.started_at,
-        }
-
-    @property
-    def is_limited(self) -> bool:
-        """Tell whether limits hold back what comes next; undoing is never held back."""
-        return bool(self.task.budget) and not self.task.closing_as
-
-    @property
-    def is_out_of_budget(self) -> bool:
-        """Tell whether the next step would be one too many."""
-        limits = self.task.budget
-        return self.is_limited and (
-            any(kind in limits and used >= limits[kind] for kind, used in self.counted.items())
-            or any(used > limits[kind] for kind, used in (self.spent or {}).items())
-        )
-
-    def _touch(self) -> None:
-        if self._held.is_empty:
-            self._held.since = time.monotonic()
 
     # --- when to write it ----------------------------------------------------------------------
 
@@ -307,10 +238,10 @@ class SliceSession:
             written then, and all is still held.
         """
         held = replace(self._held, events=list(self._held.events))
-        told, active_until = (self._told_at, self._told_done), self._active_until
+        told = self._told_at, self._told_done
         if self._write("policy" if self.checkpoint_due else "", act):
             return True
-        self._held, self._active_until = held, active_until
+        self._held = held
         self._told_at, self._told_done = told
         return False
 
@@ -318,14 +249,16 @@ class SliceSession:
         """Write everything held, with a checkpoint if there is a reason; False for no row."""
         self.lease.check()
         syncpoints.reach("step.before_commit", self.task.id, self.task.fence)
-        held, self._held = self._held, _Held()
-        held.active_seconds = self._active_seconds()
+        held, self._held = self._held, Held()
+        held.active_seconds, active_until = self.spending.active_until_now()
         document = self._checkpoint_row(reason, held) if reason else None
         self._tell_progress(held, is_last=reason not in {"", "policy"})
-        self._tell_limits(held)
+        for notice in self.spending.notices(held.units, held.active_seconds):
+            held.events.append({"type": EventType.BUDGET, "data": notice})
         row = fetch_row(*self._statement(held, document, act))
         if row is None:
             return False
+        self.spending.stored(held.active_seconds, active_until)
         self._committed(row[:4], held, is_checkpoint=document is not None)
         # An act's own point follows at once.
         if act is None and not connection.in_atomic_block:
@@ -337,17 +270,11 @@ class SliceSession:
         self.hold_event(EventType.PROGRESS, self._progress_told(time.monotonic()))
         self.commit()
 
-    def _active_seconds(self) -> float:
-        """Return the working time since the last commit."""
-        until, self._active_until = self._active_until, time.monotonic()
-        return self._active_until - until
-
-    def _committed(self, row: tuple[Any, ...], held: _Held, *, is_checkpoint: bool) -> None:
+    def _committed(self, row: tuple[Any, ...], held: Held, *, is_checkpoint: bool) -> None:
         task = self.task
         task.event_seq, task.checkpoint_seq, command_seq, task.status = row
         self.lease.command_seq = max(self.lease.command_seq, command_seq)
         self._looked_at = time.monotonic()
-        self._active_stored += held.active_seconds
         if is_checkpoint:
             self._units_since_checkpoint = 0
             self._checkpoint_at = time.monotonic()
@@ -363,7 +290,7 @@ class SliceSession:
                 task.state_version,
             )
 
-    def _checkpoint_row(self, reason: str, held: _Held) -> dict[str, Any]:
+    def _checkpoint_row(self, reason: str, held: Held) -> dict[str, Any]:
         document = checkpoints.build(
             self.task,
             self.references,
@@ -385,7 +312,7 @@ class SliceSession:
         return [*done, f"{self.next_key}[0..{self.variables['next_item'] - 1}]"]
 
     def _statement(
-        self, held: _Held, document: dict[str, Any] | None, act: EffectPart | None
+        self, held: Held, document: dict[str, Any] | None, act: EffectPart | None
     ) -> tuple[str, dict[str, Any]]:
         """Return the commit of what is held as a statement with its parameters."""
         task = self.task
@@ -409,26 +336,12 @@ class SliceSession:
             settled=act,
         )
 
-    def _tell_progress(self, held: _Held, *, is_last: bool) -> None:
+    def _tell_progress(self, held: Held, *, is_last: bool) -> None:
         """Add an event about finished work: at most four a second, and one before a rest (E13)."""
         now = time.monotonic()
         is_time = is_last or now - self._told_at >= PROGRESS_PAUSE_SECONDS
         if self.task.progress_done != self._told_done and is_time:
             held.events.append({"type": EventType.PROGRESS, "data": self._progress_told(now)})
-
-    def _tell_limits(self, held: _Held) -> None:
-        """Add an event when this commit reaches 80 or 100 % of what the engine counts (S74)."""
-        limits = self.task.budget
-        if not limits:
-            return
-        steps, active = self.task.steps_done + self.steps_done, self._active_stored
-        for kind, before, after in (
-            (BudgetKind.STEPS, steps - held.units, steps),
-            (BudgetKind.ACTIVE_SECONDS, active, active + held.active_seconds),
-        ):
-            notice = notice_of(kind, before, after, limits.get(kind))
-            if notice is not None:
-                held.events.append({"type": EventType.BUDGET, "data": notice})
 
     def _progress_told(self, now: float) -> dict[str, object]:
         self._told_at, self._told_done = now, self.task.progress_done
@@ -460,11 +373,11 @@ class SliceSession:
         """Note how the slice ended. Transaction: the one that gives the task away."""
         task = self.task
         ended = {"tenant_id": task.tenant_id, "slice_id": self.lease.slice_id, "outcome": outcome}
-        fetch_row(sql.END_SLICE, {**ended, "steps": self.steps_done})
+        fetch_row(sql.END_SLICE, {**ended, "steps": self.spending.steps})
 
     def ending(self, outcome: str) -> transitions.SliceEnd:
         """Return the same for a move that ends the slice in its own statement."""
-        return transitions.SliceEnd(self.lease.slice_id, outcome, self.steps_done)
+        return transitions.SliceEnd(self.lease.slice_id, outcome, self.spending.steps)
 
     @property
     def is_spent(self) -> bool:
@@ -473,10 +386,10 @@ class SliceSession:
         It has fewer seconds while others wait that no worker serves (E47).
         """
         limits = conf.runtime()
-        seconds = time.monotonic() - self.started_at
+        seconds = time.monotonic() - self.spending.started_at
         return (
             shutdown.requested()
-            or self.steps_done >= limits.slice_steps
+            or self.spending.steps >= limits.slice_steps
             or seconds >= limits.slice_seconds
             or (seconds >= limits.busy_slice_seconds and self._has_to_share())
         )
@@ -486,7 +399,7 @@ class SliceSession:
 
         Only with a step done: tasks that give way to each other must not do so for ever.
         """
-        if not self.steps_done:
+        if not self.spending.steps:
             return False
         now = time.monotonic()
         if now - self._asked_who_waits_at >= WAITING_LOOK_SECONDS:
@@ -560,22 +473,6 @@ class SliceSession:
             self.task.status != TaskStatus.WORKING
             or self.lease.command_seq > self.task.steering_cursor
         )
-
-
-def storable(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts, with what an author's code has said, in the nearest form that a row takes."""
-    return {clean_text(str(name)): cleaned(fact) for name, fact in facts.items()}
-
-
-def _is_new(step: Step) -> bool:
-    """Tell whether a step has no row yet."""
-    return step.pk is None
-
-
-def _columns(step: Step) -> dict[str, Any]:
-    """Return what a new row holds besides its outcome; arguments of finished steps are not kept."""
-    names = ("key", "scope", "position", "kind", "method", "options", "signature", "plan_version")
-    return {name: getattr(step, name) for name in names}
 
 
 def _checkpoint_policy(

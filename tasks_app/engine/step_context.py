@@ -196,7 +196,9 @@ class RunningStep:
             self.log("A report of usage was not counted: its numbers are malformed.", model=model)
             return
         called, by = clean_text(str(source_id)), clean_text(str(model))
-        self._session.report(UsageReport(called, by, input_tokens, output_tokens, cost_micros))
+        self._session.spending.reports.append(
+            UsageReport(called, by, input_tokens, output_tokens, cost_micros)
+        )
 
     def items(self, name: str, rows: Iterable[BaseModel | dict[str, Any]]) -> ItemList:
         offsets: list[int] = []

@@ -25,13 +25,13 @@ from tasks_app.domain.errors import (
     RuntimeFault,
 )
 from tasks_app.engine import budgets, delivery, holding, secret_values, transitions, values
+from tasks_app.engine.held import storable
 from tasks_app.engine.lease import Lease, database_now
 from tasks_app.engine.session import (
     BoundStep,
     SafePointNeeded,
     SliceDone,
     SliceSession,
-    storable,
 )
 from tasks_app.engine.step_context import RunningStep, effect_key
 from tasks_app.events.catalogue import EventType
@@ -119,7 +119,7 @@ def _run_atomic(
             ctx.write_artifacts()
             succeed(session, step, value)
             session.commit(checkpoint="expensive" if declared.expensive else "")
-            if session.reports:
+            if session.spending.reports:
                 # Behind the commit, which locks the task: budget rows come later in the order.
                 budgets.charge(session)
     except _BodyError as failed:
@@ -161,7 +161,7 @@ def reserve(
     Transaction: its own; nothing is written where nothing is limited.
     Raises: SafePointNeeded, or SliceDone when it is too much or has no price.
     """
-    if declared.estimate is None or not session.is_limited:
+    if declared.estimate is None or not session.spending.is_limited:
         return
     try:
         with session.owned(undisturbed=True):

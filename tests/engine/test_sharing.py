@@ -20,9 +20,9 @@ def own(engine: Engine) -> SliceSession:
     held = lease.claim(None)
     assert held is not None
     running = SliceSession(held, Scripted)
-    running.started_at -= 2
+    running.spending.started_at -= 2
     running._asked_who_waits_at -= 2
-    running.steps_done = 1
+    running.spending.steps = 1
     return running
 
 
@@ -42,7 +42,7 @@ def test_slice_ends_soon_while_somebody_waits(engine: Engine, own: SliceSession)
 def test_slice_without_a_step_does_not_share(engine: Engine, own: SliceSession) -> None:
     """Two tasks that give way to each other would never get on."""
     engine.submit(SAY)
-    own.steps_done = 0
+    own.spending.steps = 0
     assert not own.is_spent
 
 

@@ -82,8 +82,8 @@ BUGS = (
         (
             Edit(
                 f"{_SESSION}._write",
-                "held, self._held = self._held, _Held()",
-                "held, self._held = self._held, _Held()\n"
+                "held, self._held = self._held, Held()",
+                "held, self._held = self._held, Held()\n"
                 "    late, held.steps = (held.steps, {}) if reason else ({}, held.steps)",
             ),
             Edit(
