@@ -5,7 +5,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, JSONField, QuerySet, Sum
+from django.db.models.functions import Cast
 
 from ledger_app.domain.effects import EffectKind, EffectState
 from ledger_app.models import AuditEntry, AuditStream, Effect, Receipt, Usage
@@ -108,11 +109,32 @@ def find_effect(*, tenant_id: UUID, key: str) -> EffectRow | None:
 
 
 def list_effects(
-    *, tenant_id: UUID, task_id: UUID, after_id: int = 0, limit: int = PAGE_LIMIT
+    *,
+    tenant_id: UUID,
+    task_id: UUID,
+    after_id: int = 0,
+    limit: int = PAGE_LIMIT,
+    states: Collection[str] = (),
+    tool: str = "",
+    step_key: str = "",
+    newest_first: bool = False,
 ) -> list[EffectRow]:
-    """Return one page of a task's effects, oldest first; go on with the last id as `after_id`."""
-    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id, id__gt=after_id)
-    found = rows.order_by("id").values_list(*EFFECT_FIELDS)[: min(limit, PAGE_LIMIT)]
+    """Return one page of a task's effects, oldest first; go on with the last id as `after_id`.
+
+    `states`, `tool` and `step_key` narrow it where they are given.
+    """
+    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+    wanted = {
+        "state__in": [EffectState(state).value for state in states],
+        "tool": tool,
+        "step_key": step_key,
+    }
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    if after_id:
+        rows = rows.filter(id__lt=after_id) if newest_first else rows.filter(id__gt=after_id)
+    found = rows.order_by("-id" if newest_first else "id").values_list(*EFFECT_FIELDS)[
+        : min(limit, PAGE_LIMIT)
+    ]
     return [EffectRow.from_columns(values) for values in found]
 
 
@@ -182,15 +204,28 @@ def find_receipt(*, tenant_id: UUID, task_id: UUID) -> ReceiptRow | None:
 
 
 def list_audit_entries(
-    *, tenant_id: UUID, stream: str, after_seq: int = 0, limit: int = PAGE_LIMIT
+    *,
+    tenant_id: UUID,
+    stream: str,
+    after_seq: int = 0,
+    limit: int = PAGE_LIMIT,
+    actions: Collection[str] = (),
+    actor: str = "",
+    newest_first: bool = False,
 ) -> list[AuditRow]:
     """Return entries of one stream in order; go on with the last seq as `after_seq`.
 
-    A stream of another tenant has no entries, like one that does not exist.
+    A stream of another tenant has no entries, like one that does not exist. `actions` and `actor`
+    narrow it where they are given.
     """
     if not AuditStream.objects.filter(stream=stream, tenant_id=tenant_id).exists():
         return []
-    rows = AuditEntry.objects.filter(stream=stream, seq__gt=after_seq).order_by("seq")
+    rows = AuditEntry.objects.filter(stream=stream).annotate(said=Cast("envelope", JSONField()))
+    wanted = {"said__action__in": list(actions), "said__actor": actor}
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    if after_seq:
+        rows = rows.filter(seq__lt=after_seq) if newest_first else rows.filter(seq__gt=after_seq)
+    rows = rows.order_by("-seq" if newest_first else "seq")
     return [
         AuditRow(row_stream, seq, at, envelope, details, bytes(entry_hash).hex())
         for row_stream, seq, at, envelope, details, entry_hash in rows.values_list(

@@ -10,7 +10,8 @@ from typing_extensions import override
 from tasks_app.admission.approvals import decide_approval
 from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
-from tasks_app.api.inputs import ApprovalListQuery, DecisionInput
+from tasks_app.api.inputs import DecisionInput
+from tasks_app.api.lists import ApprovalListQuery
 from tasks_app.api.outputs import ApprovalOut, ApprovalPage
 from tasks_app.queries.approvals import get_approval, list_approvals
 
@@ -34,9 +35,8 @@ class ApprovalListView(RuntimeView):
         returns=ApprovalPage,
     )  # fmt: skip
     def get(self, request: Request) -> Response:
-        """Return approvals of one status, nearest deadline first."""
-        status = self.query_as(ApprovalListQuery).status
-        return self.page(ApprovalOut, list_approvals, status)
+        """Return approvals, the pending ones unless `status` says otherwise."""
+        return self.page(ApprovalOut, list_approvals)
 
 
 class ApprovalObjectView(RuntimeView):

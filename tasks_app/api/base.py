@@ -181,12 +181,16 @@ class RuntimeView(APIView):
         `list_rows` is asked with the principal, `args`, and where the query says to go on.
         """
         query = self.query_as(PageQuery)
+        narrowed = getattr(query, "filters", None)
+        if narrowed is not None:
+            kwargs["filters"] = narrowed
         try:
             found = list_rows(
                 self.principal, *args, cursor=query.cursor, limit=query.limit, **kwargs
             )
         except InvalidInputError as error:
-            raise HttpFaultError("invalid_query", error.message) from None
+            problem = FieldProblem("?cursor", "invalid_cursor", error.message)
+            raise HttpFaultError("invalid_query", error.message, (problem,)) from None
         items = [shape.of(row).model_dump(mode="json", by_alias=True) for row in found.items]
         answer = Response({"items": items, "nextCursor": found.next_cursor})
         if found.next_cursor:
@@ -219,8 +223,9 @@ class RuntimeView(APIView):
         try:
             return model.model_validate(given.dict())
         except ValidationError as error:
+            # One of several values of a parameter is no address of its own.
             problems = tuple(
-                FieldProblem(f"?{item.pointer[1:]}", item.code, item.detail)
+                FieldProblem(f"?{item.pointer[1:].partition('/')[0]}", item.code, item.detail)
                 for item in field_problems(error)
             )
             raise HttpFaultError("invalid_query", "The query does not fit.", problems) from None

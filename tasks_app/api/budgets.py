@@ -6,9 +6,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tasks_app.admission.budgets import set_limit, set_price
-from tasks_app.api.base import PageQuery, RuntimeView, answer
+from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import LimitInput, PriceInput
+from tasks_app.api.lists import LimitListQuery, PriceListQuery
 from tasks_app.api.outputs import LimitOut, LimitPage, PriceOut, PricePage
 from tasks_app.queries.budgets import limit_row, list_limits, list_prices, price_row
 
@@ -17,9 +18,9 @@ class BudgetListView(RuntimeView):
     """The limits that stand above tasks."""
 
     capabilities: ClassVar = {"GET": "budgets:manage", "POST": "budgets:manage"}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": LimitListQuery}
 
-    @documented("listBudgets", "List limits", capability="budgets:manage", query=PageQuery,
+    @documented("listBudgets", "List limits", capability="budgets:manage", query=LimitListQuery,
                 returns=LimitPage)  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return the limits of the tenant and of its agents, with what is used of them."""
@@ -52,9 +53,9 @@ class PriceListView(RuntimeView):
     """What models and tools cost."""
 
     capabilities: ClassVar = {"GET": "budgets:manage", "POST": "budgets:manage"}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": PriceListQuery}
 
-    @documented("listPrices", "List prices", capability="budgets:manage", query=PageQuery,
+    @documented("listPrices", "List prices", capability="budgets:manage", query=PriceListQuery,
                 returns=PricePage)  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return prices, the newest first."""

@@ -10,9 +10,10 @@ from rest_framework.response import Response
 
 from tasks_app.admission.commands import preview_command, submit_command
 from tasks_app.admission.idempotency import HEADER, clean_key
-from tasks_app.api.base import PageQuery, answer
+from tasks_app.api.base import answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import CommandInput
+from tasks_app.api.lists import CommandListQuery
 from tasks_app.api.outputs import CommandAccepted, CommandOut, CommandPage, PlanPreviewOut
 from tasks_app.api.tasks import TaskObjectView
 from tasks_app.domain.principal import Principal
@@ -23,13 +24,13 @@ class CommandListView(TaskObjectView):
     """The commands of one task."""
 
     capabilities: ClassVar = {"GET": "tasks:read", "POST": ("tasks:steer", "tasks:cancel")}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": CommandListQuery}
 
     @documented(
         "listCommands",
         "List a task's commands",
         capability="tasks:read",
-        query=PageQuery,
+        query=CommandListQuery,
         returns=CommandPage,
     )
     def get(self, request: Request, task_id: UUID) -> Response:

@@ -147,6 +147,9 @@ def _query_parameters(query: type[BaseModel] | None) -> list[OpenApiParameter]:
             _resolved(field, definitions),
             OpenApiParameter.QUERY,
             description=field.get("description", ""),
+            # Several values stand between commas.
+            style="form" if field.get("type") == "array" else None,
+            explode=False if field.get("type") == "array" else None,
         )
         for name, field in schema["properties"].items()
     ]
@@ -161,7 +164,7 @@ def _resolved(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[
         option = dict(definitions[reference.rpartition("/")[2]])
     hidden = {"title", "description", "anyOf", "default"}
     kept = {name: value for name, value in option.items() if name not in hidden}
-    if field.get("default") not in (None, ""):
+    if field.get("default") not in (None, "", []):
         kept["default"] = field["default"]
     return kept
 

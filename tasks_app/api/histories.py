@@ -1,4 +1,4 @@
-"""What one task left behind: steps, checkpoints, effects, artifacts, journal, audit."""
+"""What one task left behind: steps, slices, checkpoints, effects, artifacts, journal, audit."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -7,12 +7,23 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from tasks_app.api.base import Input, PageQuery
 from tasks_app.api.documented import documented
-from tasks_app.api.inputs import JournalQuery
+from tasks_app.api.lists import (
+    ArtifactListQuery,
+    AttemptListQuery,
+    AuditListQuery,
+    CheckpointListQuery,
+    EffectListQuery,
+    JournalQuery,
+    PlanListQuery,
+    SliceListQuery,
+    StepListQuery,
+)
 from tasks_app.api.records import (
     ArtifactOut,
     ArtifactPage,
+    AttemptOut,
+    AttemptPage,
     AuditOut,
     AuditPage,
     CheckpointOut,
@@ -23,6 +34,8 @@ from tasks_app.api.records import (
     EventPage,
     PlanOut,
     PlanPage,
+    SliceOut,
+    SlicePage,
     StepOut,
     StepPage,
 )
@@ -33,6 +46,7 @@ from tasks_app.queries.checkpoints import list_checkpoints
 from tasks_app.queries.effects import list_effects
 from tasks_app.queries.events import list_events
 from tasks_app.queries.plans import list_plans
+from tasks_app.queries.slices import list_attempts, list_slices
 from tasks_app.queries.steps import list_steps
 
 
@@ -40,14 +54,15 @@ class HistoryView(TaskObjectView):
     """One list of what a task left behind."""
 
     capabilities: ClassVar[Mapping[str, str | tuple[str, ...]]] = {"GET": "tasks:read"}
-    query_models: ClassVar[Mapping[str, type[Input]]] = {"GET": PageQuery}
 
 
 class StepListView(HistoryView):
     """The plan's steps."""
 
+    query_models: ClassVar = {"GET": StepListQuery}
+
     @documented(
-        "listSteps", "List a task's steps", capability="tasks:read", query=PageQuery,
+        "listSteps", "List a task's steps", capability="tasks:read", query=StepListQuery,
         returns=StepPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -58,8 +73,10 @@ class StepListView(HistoryView):
 class PlanListView(HistoryView):
     """How the plan changed."""
 
+    query_models: ClassVar = {"GET": PlanListQuery}
+
     @documented(
-        "listPlans", "List a task's plans", capability="tasks:read", query=PageQuery,
+        "listPlans", "List a task's plans", capability="tasks:read", query=PlanListQuery,
         returns=PlanPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -67,11 +84,41 @@ class PlanListView(HistoryView):
         return self.page(PlanOut, list_plans, task_id)
 
 
+class SliceListView(HistoryView):
+    """Who executed the task, one row for each claim."""
+
+    query_models: ClassVar = {"GET": SliceListQuery}
+
+    @documented(
+        "listSlices", "List a task's slices", capability="tasks:read", query=SliceListQuery,
+        returns=SlicePage,
+    )  # fmt: skip
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Return what each delivery executed, newest first by default."""
+        return self.page(SliceOut, list_slices, task_id)
+
+
+class AttemptListView(HistoryView):
+    """What did not succeed at once."""
+
+    query_models: ClassVar = {"GET": AttemptListQuery}
+
+    @documented(
+        "listAttempts", "List a task's failed tries", capability="tasks:read",
+        query=AttemptListQuery, returns=AttemptPage,
+    )  # fmt: skip
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Return the tries of steps that failed, newest first by default."""
+        return self.page(AttemptOut, list_attempts, task_id)
+
+
 class CheckpointListView(HistoryView):
     """From where the task can be continued."""
 
+    query_models: ClassVar = {"GET": CheckpointListQuery}
+
     @documented(
-        "listCheckpoints", "List a task's checkpoints", capability="tasks:read", query=PageQuery,
+        "listCheckpoints", "List a task's checkpoints", capability="tasks:read", query=CheckpointListQuery,
         returns=CheckpointPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -84,8 +131,10 @@ class EffectListView(HistoryView):
 
     capabilities: ClassVar = {"GET": "ledger:read"}
 
+    query_models: ClassVar = {"GET": EffectListQuery}
+
     @documented(
-        "listEffects", "List a task's effects", capability="ledger:read", query=PageQuery,
+        "listEffects", "List a task's effects", capability="ledger:read", query=EffectListQuery,
         returns=EffectPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -98,8 +147,10 @@ class ArtifactListView(HistoryView):
 
     capabilities: ClassVar = {"GET": "artifacts:read"}
 
+    query_models: ClassVar = {"GET": ArtifactListQuery}
+
     @documented(
-        "listArtifacts", "List a task's artifacts", capability="artifacts:read", query=PageQuery,
+        "listArtifacts", "List a task's artifacts", capability="artifacts:read", query=ArtifactListQuery,
         returns=ArtifactPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -110,7 +161,6 @@ class ArtifactListView(HistoryView):
 class JournalView(HistoryView):
     """What happened, in order."""
 
-    capabilities: ClassVar = {"GET": "tasks:read"}
     query_models: ClassVar = {"GET": JournalQuery}
 
     @documented(
@@ -118,16 +168,17 @@ class JournalView(HistoryView):
         returns=EventPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
-        """Return the events after a sequence number; the present state is in the snapshot."""
-        after = self.query_as(JournalQuery).after
-        return self.page(EventOut, list_events, task_id, after=after)
+        """Return what happened, in order by default; the present state is in the snapshot."""
+        return self.page(EventOut, list_events, task_id)
 
 
 class AuditView(HistoryView):
     """Who decided what about the task, hash-linked."""
 
+    query_models: ClassVar = {"GET": AuditListQuery}
+
     @documented(
-        "listAudit", "Read a task's audit stream", capability="tasks:read", query=PageQuery,
+        "listAudit", "Read a task's audit stream", capability="tasks:read", query=AuditListQuery,
         returns=AuditPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:

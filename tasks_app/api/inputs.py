@@ -6,10 +6,9 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
-from tasks_app.api.base import Input, PageQuery
+from tasks_app.api.base import Input
 from tasks_app.domain.budgets import MAX_AMOUNT
 from tasks_app.domain.repairs import BULK_MAX, RepairVerb
-from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
 
 WholeNumber = Annotated[int, Field(strict=True)]
@@ -69,14 +68,6 @@ class TaskInput(Input):
     approval_policy: ApprovalPolicyInput | None = None
     budget: BudgetInput | None = None
     thread_id: UUID | None = None
-
-
-class TaskListQuery(PageQuery):
-    """Which tasks to list; newest first."""
-
-    status: TaskStatus | None = None
-    workflow: str = Field("", max_length=100)
-    q: str = Field("", max_length=200, description="Part of the title, or the begin of an id.")
 
 
 def _payload_of(types: tuple[CommandType, ...], **schema: Any) -> Any:
@@ -170,26 +161,6 @@ class RepairManyInput(Input):
     bulk_id: UUID | None = Field(None, description="Made by the client; makes a retry safe.")
     payload: dict[str, Any] = Field(default_factory=dict, description="As for one task.")
     reason: Text = Field("", max_length=MAX_REASON_CHARACTERS, description="Why; not in a preview.")
-
-
-class HeldQuery(PageQuery):
-    """Which held tasks to list; the longest held first."""
-
-    cause: str = Field("", max_length=64, description="A code of `/dead-letters/causes`.")
-
-
-class JournalQuery(PageQuery):
-    """Events after a sequence number."""
-
-    after: int = Field(0, ge=0, description="The last `seq` that the caller has.")
-
-
-class ApprovalListQuery(PageQuery):
-    """Which approvals to list; nearest deadline first."""
-
-    status: Literal[
-        "pending", "approved", "denied", "expired", "cancelled", "superseded", "consumed"
-    ] = "pending"
 
 
 class DecisionInput(Input):

@@ -7,9 +7,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tasks_app.admission.keys import CreatedKey, create_key, revoke_key, rotate_key
-from tasks_app.api.base import PageQuery, RuntimeView, answer
+from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import KeyInput, ReasonInput, RotateInput
+from tasks_app.api.lists import KeyListQuery
 from tasks_app.api.outputs import KeyCreated, KeyOut, KeyPage
 from tasks_app.queries.keys import list_keys
 
@@ -18,9 +19,9 @@ class KeyListView(RuntimeView):
     """The caller's keys; an admin sees the tenant's."""
 
     capabilities: ClassVar = {"GET": "keys:manage", "POST": "keys:manage"}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": KeyListQuery}
 
-    @documented("listKeys", "List API keys", capability="keys:manage", query=PageQuery,
+    @documented("listKeys", "List API keys", capability="keys:manage", query=KeyListQuery,
                 returns=KeyPage)  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return keys without their secrets, newest first."""

@@ -207,12 +207,17 @@ class TaskItem(Output):
     progress_done: int
     progress_total: int | None
     initiator: str
+    source: str
+    thread_id: UUID | None
+    parent_id: UUID | None
     created_at: datetime
     updated_at: datetime
 
 
 class TaskPage(ListPage[TaskItem]):
     """Tasks, newest first."""
+
+    estimate: int | None = Field(None, description="About how many; only with `count=estimate`.")
 
 
 class CommandAccepted(Output):

@@ -5,6 +5,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from django.urls import reverse
+from pydantic import Field
 from typing_extensions import override
 
 from tasks_app.api.base import Output
@@ -47,6 +48,53 @@ class PlanOut(Output):
 
 class PlanPage(ListPage[PlanOut]):
     """Plans, newest first."""
+
+
+class SliceOut(Output):
+    """What one delivery executed under one fence; `endedAt` is null while it runs."""
+
+    fence: int
+    worker: str
+    recovered: bool
+    outcome: str
+    steps: int
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class SlicePage(ListPage[SliceOut]):
+    """Slices, newest first."""
+
+
+class AttemptOut(Output):
+    """One try of a step that failed; `retryAt` is null after the last."""
+
+    step: str
+    number: int
+    fence: int
+    error: Any
+    ended_at: datetime
+    retry_at: datetime | None
+
+
+class AttemptPage(ListPage[AttemptOut]):
+    """Failed tries, newest first."""
+
+
+class ThreadOut(Output):
+    """A thread; its values are read under `/api`."""
+
+    id: UUID
+    key: str
+    status: str
+    metadata: dict[str, Any]
+    run_id: UUID | None = Field(description="The task that tells the status.")
+    created_at: datetime
+    updated_at: datetime
+
+
+class ThreadPage(ListPage[ThreadOut]):
+    """Threads, newest first."""
 
 
 class CheckpointOut(Output):

@@ -12,9 +12,10 @@ from rest_framework.response import Response
 
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.admission.repairs import Refused, Repaired, repair_task, repair_tasks
-from tasks_app.api.base import Output, PageQuery, RuntimeView, answer
+from tasks_app.api.base import Output, RuntimeView, answer
 from tasks_app.api.documented import documented
-from tasks_app.api.inputs import HeldQuery, RepairInput, RepairManyInput
+from tasks_app.api.inputs import RepairInput, RepairManyInput
+from tasks_app.api.lists import HeldQuery, RepairListQuery
 from tasks_app.api.outputs import ListPage, PersonOut, Redacted
 from tasks_app.api.tasks import TaskObjectView
 from tasks_app.domain.errors import FieldProblem, InvalidInputError
@@ -134,10 +135,10 @@ class RepairListView(TaskObjectView):
     """The repairs of one task."""
 
     capabilities: ClassVar = {"GET": "tasks:read", "POST": "deadletters:manage"}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": RepairListQuery}
 
     @documented(
-        "listRepairs", "List a task's repairs", capability="tasks:read", query=PageQuery,
+        "listRepairs", "List a task's repairs", capability="tasks:read", query=RepairListQuery,
         returns=RepairPage,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -273,8 +274,7 @@ class HeldListView(RuntimeView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return the visible tasks that are held, the longest held first."""
-        cause = self.query_as(HeldQuery).cause
-        return self.page(HeldItem, list_held, cause)
+        return self.page(HeldItem, list_held)
 
 
 class CauseListView(RuntimeView):

@@ -9,9 +9,10 @@ from typing_extensions import override
 
 from tasks_app.admission import schedules
 from tasks_app.admission.schedules import Plan
-from tasks_app.api.base import PageQuery, RuntimeView, answer
+from tasks_app.api.base import RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import ReasonInput, ScheduleInput
+from tasks_app.api.lists import ScheduleListQuery
 from tasks_app.api.outputs import FiredOut, ScheduleOut, SchedulePage
 from tasks_app.domain.schedules import Overlap, Timing
 from tasks_app.queries.schedules import get_schedule, list_schedules, schedule_row
@@ -21,9 +22,9 @@ class ScheduleListView(RuntimeView):
     """The schedules that the caller sees."""
 
     capabilities: ClassVar = {"GET": "tasks:read", "POST": "tasks:create"}
-    query_models: ClassVar = {"GET": PageQuery}
+    query_models: ClassVar = {"GET": ScheduleListQuery}
 
-    @documented("listSchedules", "List schedules", capability="tasks:read", query=PageQuery,
+    @documented("listSchedules", "List schedules", capability="tasks:read", query=ScheduleListQuery,
                 returns=SchedulePage)  # fmt: skip
     def get(self, request: Request) -> Response:
         """Return schedules, newest first."""

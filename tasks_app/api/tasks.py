@@ -1,6 +1,6 @@
 """Tasks: start one, list them, read where one stands."""
 
-from typing import ClassVar
+from typing import ClassVar, cast
 from uuid import UUID
 
 from rest_framework.request import Request
@@ -11,10 +11,11 @@ from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.admission.tasks import admit_task
 from tasks_app.api.base import Input, RuntimeView, answer
 from tasks_app.api.documented import documented
-from tasks_app.api.inputs import TaskInput, TaskListQuery
+from tasks_app.api.inputs import TaskInput
+from tasks_app.api.lists import TaskListQuery
 from tasks_app.api.outputs import TaskCreated, TaskItem, TaskOut, TaskPage
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot, get_version
-from tasks_app.queries.tasks import TaskFilters, list_tasks, require_visible
+from tasks_app.queries.tasks import TaskFilters, estimate_tasks, list_tasks, require_visible
 
 
 class TaskObjectView(RuntimeView):
@@ -36,14 +37,14 @@ class TaskListView(RuntimeView):
         "listTasks", "List tasks", capability="tasks:read", query=TaskListQuery, returns=TaskPage
     )
     def get(self, request: Request) -> Response:
-        """Return the newest visible tasks."""
+        """Return the visible tasks, the newest first unless `sort` says otherwise."""
         query = self.query_as(TaskListQuery)
-        filters = TaskFilters(
-            q=query.q,
-            states=(query.status.value,) if query.status else (),
-            workflow=query.workflow,
-        )
-        return self.page(TaskItem, list_tasks, filters)
+        found = self.page(TaskItem, list_tasks)
+        if query.count is not None:
+            found.data["estimate"] = estimate_tasks(
+                self.principal, cast(TaskFilters, query.filters)
+            )
+        return found
 
     @documented(
         "createTask",

@@ -16,6 +16,7 @@ from tasks_app.api import (
     stream,
     streamed,
     tasks,
+    threads,
 )
 
 app_name = "runtime"
@@ -29,6 +30,8 @@ _resources: list[URLPattern | URLResolver] = [
     path("dead-letters", repairs.HeldListView.as_view(), name="dead-letters"),
     path("dead-letters/causes", repairs.CauseListView.as_view(), name="dead-letter-causes"),
     path("tasks/<uuid:task_id>/steps", histories.StepListView.as_view(), name="steps"),
+    path("tasks/<uuid:task_id>/slices", histories.SliceListView.as_view(), name="slices"),
+    path("tasks/<uuid:task_id>/attempts", histories.AttemptListView.as_view(), name="attempts"),
     path("tasks/<uuid:task_id>/plans", histories.PlanListView.as_view(), name="plans"),
     path(
         "tasks/<uuid:task_id>/checkpoints",
@@ -50,6 +53,7 @@ _resources: list[URLPattern | URLResolver] = [
     path(
         "approvals/<uuid:approval_id>/decision", approvals.DecisionView.as_view(), name="decision"
     ),
+    path("threads", threads.ThreadListView.as_view(), name="threads"),
     path("workflows", catalogue.WorkflowListView.as_view(), name="workflows"),
     path("whoami", catalogue.WhoAmIView.as_view(), name="whoami"),
     path("budgets", budgets.BudgetListView.as_view(), name="budgets"),

@@ -15,7 +15,13 @@ from tasks_app.domain.errors import InvalidInputError, RuntimeFault
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.repairs import BULK_MAX, RepairVerb, read_texts
 from tasks_app.policy.capabilities import allows
-from tasks_app.queries.holds import count_causes, list_candidates, list_held, needs_of
+from tasks_app.queries.holds import (
+    HeldFilters,
+    count_causes,
+    list_candidates,
+    list_held,
+    needs_of,
+)
 from tasks_app.templatetags import refusals
 from tasks_app.templatetags.held import SETTLEMENTS, VERBS
 
@@ -42,7 +48,7 @@ def index_live(request: HttpRequest, principal: Principal) -> HttpResponse:
 def cause(request: HttpRequest, principal: Principal, cause: str) -> HttpResponse:
     """Show every task that is held for one cause, and the verbs for all of them."""
     cursor = request.GET.get("cursor") or None
-    page = list_held(principal, cause, cursor)
+    page = list_held(principal, HeldFilters(cause=cause), cursor)
     counts = {found.cause: found.count for found in count_causes(principal)}
     context = {
         "cause": cause,
@@ -72,7 +78,10 @@ def many(request: HttpRequest, principal: Principal, cause: str, verb: str) -> H
 def _groups(principal: Principal) -> dict[str, Any]:
     return {
         "groups": [
-            {"found": found, "rows": list_held(principal, found.cause, limit=_SHOWN).items}
+            {
+                "found": found,
+                "rows": list_held(principal, HeldFilters(cause=found.cause), limit=_SHOWN).items,
+            }
             for found in count_causes(principal)
         ]
     }

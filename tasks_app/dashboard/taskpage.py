@@ -296,12 +296,12 @@ def _at_rest(snap: TaskSnapshot, rows: list[steps.StepRow]) -> list[steps.StepRo
 def _steps(principal: Principal, head: Head, _before: int | None) -> dict[str, Any]:
     task_id = head.snap.task_id
     rows = _at_rest(head.snap, steps.list_plan(principal, task_id, with_retired=True))
-    taken = slices.list_slices(principal, task_id)
+    taken = slices.list_newest_slices(principal, task_id)
     times = checkpoints.list_checkpoint_times(principal, task_id)
     return {
         "steps": rows,
         "plans": plans.list_newest_plans(principal, task_id),
-        "attempts": slices.list_attempts(principal, task_id),
+        "attempts": slices.list_newest_attempts(principal, task_id),
         "slices": taken,
         "chart": gantt.draw(rows, taken, times, now=timezone.now()),
     }

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -11,11 +11,38 @@ from django.db.models import QuerySet
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Approval, ApprovalDecision
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 from tasks_app.queries.people import Person, person
 from tasks_app.queries.rows import row_of
 
 PENDING = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalFilters(Filters):
+    """What a list of approvals is narrowed to; `mine` are those that the caller may decide."""
+
+    status: tuple[str, ...] = (PENDING,)
+    task_id: UUID | None = None
+    tool: str = ""
+    workflow: str = ""
+    requested_by: str = ""
+    mine: bool = False
+
+    LOOKUPS: ClassVar = {
+        "status": "status__in",
+        "task_id": "task_id",
+        "tool": "tool",
+        "workflow": "task__workflow",
+        "requested_by": "task__initiator__username",
+    }
+    ORDERS: ClassVar = {
+        "expires": ("expires_at", "id"),
+        "-expires": ("-expires_at", "-id"),
+        "-created": ("-created_at", "-id"),
+        "created": ("created_at", "id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +84,16 @@ class ApprovalRow:
 
 
 def list_approvals(
-    principal: Principal, status: str = PENDING, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: ApprovalFilters = ApprovalFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[ApprovalRow]:
-    """Return the tenant's approvals of one status, nearest deadline first."""
-    keys = keyset(principal, "approvals", status, order=["expires_at", "id"])
-    return keys.page(_rows(principal).filter(status=status), cursor, limit, _row)
+    """Return the tenant's approvals, nearest deadline first unless another order is named."""
+    rows = filters.narrow(_rows(principal))
+    if filters.mine:
+        rows = rows.filter(pk__in=approvals_waiting_for(principal).values("pk"))
+    return filters.keyset(principal, "approvals").page(rows, cursor, limit, _row)
 
 
 def list_inbox(principal: Principal, tab: str = "waiting", limit: int = 100) -> list[ApprovalRow]:
@@ -103,12 +135,12 @@ def get_approval(principal: Principal, approval_id: UUID) -> ApprovalRow:
 
 def count_waiting(principal: Principal) -> int:
     """Return how many approvals wait for this very person."""
-    return _waiting_for(principal).count()
+    return approvals_waiting_for(principal).count()
 
 
 def find_next_waiting(principal: Principal, *, after: UUID) -> UUID | None:
     """Return the next approval that the person may decide, if one waits."""
-    found = _waiting_for(principal).exclude(pk=after).order_by("expires_at").first()
+    found = approvals_waiting_for(principal).exclude(pk=after).order_by("expires_at").first()
     return found.pk if found else None
 
 
@@ -117,7 +149,8 @@ def _rows(principal: Principal) -> QuerySet[Approval]:
     return rows.select_related("task__initiator", "task__agent")
 
 
-def _waiting_for(principal: Principal) -> QuerySet[Approval]:
+def approvals_waiting_for(principal: Principal) -> QuerySet[Approval]:
+    """Return the pending approvals that this very person may decide."""
     rows: QuerySet[Approval] = Approval.objects.visible_to(principal)
     if not principal.can("approvals:decide"):
         return rows.none()

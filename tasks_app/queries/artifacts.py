@@ -2,14 +2,39 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Artifact
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactFilters(Filters):
+    """What a list of outputs is narrowed to; `q` is part of the name."""
+
+    q: str = ""
+    step_key: str = ""
+    media_type: str = ""
+    presented: bool | None = None
+
+    LOOKUPS: ClassVar = {
+        "q": "name__icontains",
+        "step_key": "step_key",
+        "media_type": "media_type",
+        "presented": "presented",
+    }
+    ORDERS: ClassVar = {
+        "created": ("created_at", "id"),
+        "-created": ("-created_at", "-id"),
+        "name": ("name", "id"),
+        "-size": ("-size_bytes", "-id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +54,16 @@ class ArtifactRow:
 
 
 def list_artifacts(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: ArtifactFilters = ArtifactFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[ArtifactRow]:
-    """Return the outputs of a task, oldest first; raises NotFoundError."""
+    """Return the outputs of a task, oldest first by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "artifacts", task_id, order=["created_at", "id"])
-    rows = Artifact.objects.visible_to(principal).filter(task_id=task_id)
-    return keys.page(rows, cursor, limit, _row)
+    rows = filters.narrow(Artifact.objects.visible_to(principal).filter(task_id=task_id))
+    return filters.keyset(principal, "artifacts", task_id).page(rows, cursor, limit, _row)
 
 
 def list_outputs(

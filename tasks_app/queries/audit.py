@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
@@ -11,9 +11,20 @@ from django.contrib.auth import get_user_model
 from ledger_app import queries as ledger
 from ledger_app.models import AuditStream
 from tasks_app.domain.principal import Principal
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilters(Filters):
+    """What a list of audit entries is narrowed to."""
+
+    action: tuple[str, ...] = ()
+    actor: str = ""
+
+    ORDERS: ClassVar = {"seq": ("seq",), "-seq": ("-seq",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +46,17 @@ class AuditRow:
 
 
 def list_audit(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: AuditFilters = AuditFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[AuditRow]:
-    """Return the entries of a task in order; raises NotFoundError."""
+    """Return the entries of a task, in order by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "audit", task_id, order=["seq"])
+    keys = filters.keyset(principal, "audit", task_id)
     after = keys.read(cursor)[0] if cursor else 0
-    return keys.cut(_entries(principal, task_id, after, limit + 1), limit, _row)
+    return keys.cut(_entries(principal, task_id, after, limit + 1, filters), limit, _row)
 
 
 def list_newest_audit(principal: Principal, task_id: UUID) -> list[AuditRow]:
@@ -56,10 +71,20 @@ def list_newest_audit(principal: Principal, task_id: UUID) -> list[AuditRow]:
 
 
 def _entries(
-    principal: Principal, task_id: UUID, after_seq: int, limit: int
+    principal: Principal,
+    task_id: UUID,
+    after_seq: int,
+    limit: int,
+    filters: AuditFilters = AuditFilters(),
 ) -> list[ledger.AuditRow]:
     return ledger.list_audit_entries(
-        tenant_id=principal.tenant_id, stream=f"task:{task_id}", after_seq=after_seq, limit=limit
+        tenant_id=principal.tenant_id,
+        stream=f"task:{task_id}",
+        after_seq=after_seq,
+        limit=limit,
+        actions=filters.action,
+        actor=filters.actor,
+        newest_first=filters.order == ("-seq",),
     )
 
 

@@ -2,12 +2,37 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Budget, Price
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFilters(Filters):
+    """What a list of limits is narrowed to."""
+
+    kind: tuple[str, ...] = ()
+    period: tuple[str, ...] = ()
+    agent_id: UUID | None = None
+
+    LOOKUPS: ClassVar = {"kind": "kind__in", "period": "period__in", "agent_id": "agent_id"}
+    ORDERS: ClassVar = {"created": ("id",), "-created": ("-id",)}
+
+
+@dataclass(frozen=True, slots=True)
+class PriceFilters(Filters):
+    """What a list of prices is narrowed to."""
+
+    subject: str = ""
+    unit: tuple[str, ...] = ()
+
+    LOOKUPS: ClassVar = {"subject": "subject", "unit": "unit__in"}
+    ORDERS: ClassVar = {"-created": ("-id",), "created": ("id",)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +61,25 @@ class PriceRow:
 
 
 def list_limits(
-    principal: Principal, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: LimitFilters = LimitFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[LimitRow]:
-    """Return the limits of the tenant and its agents, oldest first."""
-    rows = Budget.objects.visible_to(principal).filter(task_id=None)
-    return keyset(principal, "budgets", order=["id"]).page(rows, cursor, limit, limit_row)
+    """Return the limits of the tenant and its agents, oldest first by default."""
+    rows = filters.narrow(Budget.objects.visible_to(principal).filter(task_id=None))
+    return filters.keyset(principal, "budgets").page(rows, cursor, limit, limit_row)
 
 
 def list_prices(
-    principal: Principal, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: PriceFilters = PriceFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[PriceRow]:
-    """Return prices, the newest first."""
-    rows = Price.objects.visible_to(principal)
-    return keyset(principal, "prices", order=["-id"]).page(rows, cursor, limit, price_row)
+    """Return prices, the newest first by default."""
+    rows = filters.narrow(Price.objects.visible_to(principal))
+    return filters.keyset(principal, "prices").page(rows, cursor, limit, price_row)
 
 
 def limit_row(row: Budget) -> LimitRow:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -13,9 +13,27 @@ from tasks_app.domain.checkpoint import CheckpointDocument, parse
 from tasks_app.domain.errors import CorruptCheckpointError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Checkpoint, Event
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFilters(Filters):
+    """What a list of checkpoints is narrowed to."""
+
+    reason: tuple[str, ...] = ()
+    plan_version: int | None = None
+
+    LOOKUPS: ClassVar = {
+        "reason": "reason__in",
+        "plan_version": "plan_version",
+    }
+    ORDERS: ClassVar = {
+        "-seq": ("-seq",),
+        "seq": ("seq",),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +70,17 @@ class CheckpointRow:
 
 
 def list_checkpoints(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: CheckpointFilters = CheckpointFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[CheckpointRow]:
-    """Return the checkpoints of a task, newest first; raises NotFoundError."""
+    """Return the checkpoints of a task, newest first by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "checkpoints", task_id, order=["-seq"])
-    return keys.page(_rows(principal, task_id), cursor, limit, checkpoint_row)
+    rows = filters.narrow(_rows(principal, task_id))
+    pages = filters.keyset(principal, "checkpoints", task_id)
+    return pages.page(rows, cursor, limit, checkpoint_row)
 
 
 def list_newest_checkpoints(

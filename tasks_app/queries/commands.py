@@ -3,17 +3,37 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import SteeringCommand
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.people import Person, person
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class CommandFilters(Filters):
+    """What a list of commands is narrowed to."""
+
+    type: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    requested_by: str = ""
+
+    LOOKUPS: ClassVar = {
+        "type": "type__in",
+        "status": "status__in",
+        "requested_by": "requested_by__username",
+    }
+    ORDERS: ClassVar = {
+        "-seq": ("-seq",),
+        "seq": ("seq",),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +58,16 @@ class CommandRow:
 
 
 def list_commands(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: CommandFilters = CommandFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[CommandRow]:
-    """Return the commands of a task, newest first; raises NotFoundError."""
+    """Return the commands of a task, newest first by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "commands", task_id, order=["-seq"])
-    return keys.page(_rows(principal, task_id), cursor, limit, _row)
+    rows = filters.narrow(_rows(principal, task_id))
+    return filters.keyset(principal, "commands", task_id).page(rows, cursor, limit, _row)
 
 
 def list_newest_commands(principal: Principal, task_id: UUID, limit: int = 5) -> list[CommandRow]:

@@ -4,15 +4,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Event
 from tasks_app.queries import diagnostics
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilters(Filters):
+    """What a list of events is narrowed to; `after` and `before` are numbers."""
+
+    type: tuple[str, ...] = ()
+    after: int | None = None
+    before: int | None = None
+
+    LOOKUPS: ClassVar = {
+        "type": "type__in",
+        "after": "seq__gt",
+        "before": "seq__lt",
+    }
+    ORDERS: ClassVar = {
+        "seq": ("seq",),
+        "-seq": ("-seq",),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +56,15 @@ class NewestEvents:
 def list_events(
     principal: Principal,
     task_id: UUID,
+    filters: EventFilters = EventFilters(),
     cursor: str | None = None,
     limit: int = PAGE_SIZE,
-    after: int = 0,
 ) -> Page[EventRow]:
-    """Return the events after the one numbered `after`, in order; raises NotFoundError."""
+    """Return the events of a task, in order by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "journal", task_id, order=["seq"])
-    rows = Event.objects.visible_to(principal).filter(task_id=task_id, seq__gt=after)
-    return keys.page(rows, cursor, limit, partial(_row, principal))
+    rows = filters.narrow(Event.objects.visible_to(principal).filter(task_id=task_id))
+    pages = filters.keyset(principal, "journal", task_id)
+    return pages.page(rows, cursor, limit, partial(_row, principal))
 
 
 def list_newest_events(

@@ -6,7 +6,7 @@ The engine asks the same `read_state` under the lock, so what a page offers is w
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import Count, F, Min, QuerySet
@@ -20,7 +20,8 @@ from tasks_app.domain.repairs import BULK_MAX, HoldState, RepairVerb, obstacle, 
 from tasks_app.domain.states import TaskStatus
 from tasks_app.models import Checkpoint, Task
 from tasks_app.queries.checkpoints import verified
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 
 # Checkpoints looked at in search of one that can be trusted; older ones are pruned anyway.
@@ -70,6 +71,25 @@ class Evidence:
     def good(self) -> list[CheckedPoint]:
         """Return the checkpoints that can be continued from."""
         return [point for point in self.points if not point.fault]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFilters(Filters):
+    """What a list of held tasks is narrowed to; `cause` is the code they are held for."""
+
+    cause: str = ""
+    workflow: str = ""
+    initiator: str = ""
+
+    LOOKUPS: ClassVar = {
+        "cause": "error__code",
+        "workflow": "workflow",
+        "initiator": "initiator__username",
+    }
+    ORDERS: ClassVar = {
+        "since": ("held_at", "id"),
+        "-since": ("-held_at", "-id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,18 +202,18 @@ def cause_of(task: Task) -> str:
 
 # --- many -----------------------------------------------------------------------------------
 def list_held(
-    principal: Principal, cause: str = "", cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: HeldFilters = HeldFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[HeldRow]:
-    """Return the visible tasks that are held, for one cause if given, the longest held first.
+    """Return the visible tasks that are held, the longest held first by default.
 
     Raises:
-        InvalidInputError: the cursor was made for another tenant or cause, or is damaged.
+        InvalidInputError: the cursor was made for another tenant, filter or order, or is damaged.
     """
-    rows = _held(principal)
-    if cause:
-        rows = rows.filter(error__code=cause)
-    keys = keyset(principal, "held", cause, order=["held_at", "id"])
-    return keys.page(rows.select_related("initiator"), cursor, limit, _row)
+    rows = filters.narrow(_held(principal)).select_related("initiator")
+    return filters.keyset(principal, "held").page(rows, cursor, limit, _row)
 
 
 def count_causes(principal: Principal) -> list[CauseCount]:

@@ -2,13 +2,44 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
+
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import ApiKey
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.people import person
 from tasks_app.queries.rows import row_of
+
+STATES = {
+    "active": Q(revoked_at=None, expires_at__gt=Now()),
+    "expired": Q(revoked_at=None, expires_at__lte=Now()),
+    "revoked": Q(revoked_at__isnull=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilters(Filters):
+    """What a list of keys is narrowed to; `state` is active, expired or revoked."""
+
+    q: str = ""
+    owner: str = ""
+    state: str = ""
+
+    LOOKUPS: ClassVar = {
+        "q": "name__icontains",
+        "owner": "owner_user__username",
+    }
+    ORDERS: ClassVar = {
+        "-created": ("-created_at", "-id"),
+        "created": ("created_at", "id"),
+        "expires": ("expires_at", "id"),
+        "name": ("name", "id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +60,17 @@ class KeyRow:
 
 
 def list_keys(
-    principal: Principal, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: KeyFilters = KeyFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[KeyRow]:
-    """Return the API keys the principal manages, newest first."""
-    rows = ApiKey.objects.visible_to(principal).select_related("owner_user", "owner_agent")
-    keys = keyset(principal, "keys", order=["-created_at", "-id"])
-    return keys.page(rows, cursor, limit, _row)
+    """Return the API keys the principal manages, newest first by default."""
+    rows = filters.narrow(ApiKey.objects.visible_to(principal))
+    if filters.state:
+        rows = rows.filter(STATES[filters.state])
+    rows = rows.select_related("owner_user", "owner_agent")
+    return filters.keyset(principal, "keys").page(rows, cursor, limit, _row)
 
 
 def _row(row: ApiKey) -> KeyRow:

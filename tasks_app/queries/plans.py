@@ -3,16 +3,32 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import PlanVersion
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFilters(Filters):
+    """What a list of plans is narrowed to."""
+
+    cause: tuple[str, ...] = ()
+
+    LOOKUPS: ClassVar = {
+        "cause": "cause__in",
+    }
+    ORDERS: ClassVar = {
+        "-version": ("-version",),
+        "version": ("version",),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +48,19 @@ class PlanRow:
 
 
 def list_plans(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: PlanFilters = PlanFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[PlanRow]:
-    """Return a task's plans, newest first; none while it still has its first.
+    """Return a task's plans, newest first by default; none while it still has its first.
 
     Raises: NotFoundError.
     """
     require_visible(principal, task_id)
-    keys = keyset(principal, "plans", task_id, order=["-version"])
-    return keys.page(_rows(principal, task_id), cursor, limit, _row)
+    rows = filters.narrow(_rows(principal, task_id))
+    return filters.keyset(principal, "plans", task_id).page(rows, cursor, limit, _row)
 
 
 def list_newest_plans(principal: Principal, task_id: UUID, limit: int = 10) -> list[PlanRow]:

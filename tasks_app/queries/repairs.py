@@ -3,17 +3,37 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import QuerySet
 
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Repair
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.people import Person, person
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class RepairFilters(Filters):
+    """What a list of repairs is narrowed to."""
+
+    verb: tuple[str, ...] = ()
+    cause: str = ""
+    requested_by: str = ""
+
+    LOOKUPS: ClassVar = {
+        "verb": "verb__in",
+        "cause": "cause",
+        "requested_by": "requested_by__username",
+    }
+    ORDERS: ClassVar = {
+        "-created": ("-id",),
+        "created": ("id",),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +56,16 @@ class RepairRow:
 
 
 def list_repairs(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: RepairFilters = RepairFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[RepairRow]:
-    """Return the repairs of a task, newest first; raises NotFoundError."""
+    """Return the repairs of a task, newest first by default; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "repairs", task_id, order=["-id"])
-    return keys.page(_rows(principal, task_id), cursor, limit, _row)
+    rows = filters.narrow(_rows(principal, task_id))
+    return filters.keyset(principal, "repairs", task_id).page(rows, cursor, limit, _row)
 
 
 def list_newest_repairs(principal: Principal, task_id: UUID, limit: int = 5) -> list[RepairRow]:

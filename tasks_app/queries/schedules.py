@@ -2,14 +2,36 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Schedule
-from tasks_app.queries.paging import PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFilters(Filters):
+    """What a list of schedules is narrowed to; `q` is part of the name."""
+
+    q: str = ""
+    workflow: str = ""
+    owner: str = ""
+    paused: bool | None = None
+
+    LOOKUPS: ClassVar = {
+        "q": "name__icontains",
+        "workflow": "workflow",
+        "owner": "owner__username",
+    }
+    ORDERS: ClassVar = {
+        "-created": ("-created_at", "-id"),
+        "created": ("created_at", "id"),
+        "name": ("name", "id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +65,16 @@ class ScheduleRow:
 
 
 def list_schedules(
-    principal: Principal, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    filters: ScheduleFilters = ScheduleFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[ScheduleRow]:
-    """Return the schedules that the caller sees, newest first."""
-    rows = Schedule.objects.visible_to(principal).filter(deleted_at=None)
-    pages = keyset(principal, "schedules", order=["-created_at", "-id"])
-    return pages.page(rows, cursor, limit, schedule_row)
+    """Return the schedules that the caller sees, newest first by default."""
+    rows = filters.narrow(Schedule.objects.visible_to(principal).filter(deleted_at=None))
+    if filters.paused is not None:
+        rows = rows.filter(paused_at__isnull=not filters.paused)
+    return filters.keyset(principal, "schedules").page(rows, cursor, limit, schedule_row)
 
 
 def get_schedule(principal: Principal, schedule_id: UUID) -> ScheduleRow:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import Count, Max, Min, Q, Sum
@@ -13,9 +13,32 @@ from django.utils import timezone
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Step
 from tasks_app.queries import diagnostics
-from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page, keyset
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 from tasks_app.queries.rows import row_of
 from tasks_app.queries.tasks import require_visible
+
+
+@dataclass(frozen=True, slots=True)
+class StepFilters(Filters):
+    """What a list of steps is narrowed to; `retired` are those that a later plan replaced."""
+
+    status: tuple[str, ...] = ()
+    kind: tuple[str, ...] = ()
+    method: str = ""
+    plan_version: int | None = None
+    retired: bool | None = None
+
+    LOOKUPS: ClassVar = {
+        "status": "status__in",
+        "kind": "kind__in",
+        "method": "method",
+        "plan_version": "plan_version",
+    }
+    ORDERS: ClassVar = {
+        "position": ("position", "plan_version", "id"),
+        "-position": ("-position", "-plan_version", "-id"),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +84,19 @@ class StepRow:
 
 
 def list_steps(
-    principal: Principal, task_id: UUID, cursor: str | None = None, limit: int = PAGE_SIZE
+    principal: Principal,
+    task_id: UUID,
+    filters: StepFilters = StepFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
 ) -> Page[StepRow]:
     """Return the steps of all plans in their order; raises NotFoundError."""
     require_visible(principal, task_id)
-    keys = keyset(principal, "steps", task_id, order=["position", "plan_version", "id"])
-    rows = Step.objects.visible_to(principal).filter(task_id=task_id)
-    return keys.page(rows.defer("arguments", "result"), cursor, limit, partial(_row, principal))
+    rows = filters.narrow(Step.objects.visible_to(principal).filter(task_id=task_id))
+    if filters.retired is not None:
+        rows = rows.filter(retired_in__isnull=not filters.retired)
+    pages = filters.keyset(principal, "steps", task_id)
+    return pages.page(rows.defer("arguments", "result"), cursor, limit, partial(_row, principal))
 
 
 def list_plan(principal: Principal, task_id: UUID, *, with_retired: bool = False) -> list[StepRow]:

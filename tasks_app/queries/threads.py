@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.db.models import (
@@ -24,6 +24,8 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import Slot, ThreadStatus, thread_status
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Run, Thread, ThreadState
+from tasks_app.queries.filters import Filters
+from tasks_app.queries.paging import PAGE_SIZE, Page
 
 MAX_THREADS = 1000
 SORTS = {
@@ -74,6 +76,36 @@ class ThreadFilters:
     values: Mapping[str, Any] = field(default_factory=dict)
     keys: Sequence[str] = ()
     status: ThreadStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadListFilters(Filters):
+    """What a list of threads is narrowed to; `q` is the begin of the name."""
+
+    q: str = ""
+    owner: str = ""
+    status: str = ""
+
+    LOOKUPS: ClassVar = {"q": "key__startswith", "owner": "owner__username"}
+    ORDERS: ClassVar = {
+        "-created": ("-created_at", "-id"),
+        "created": ("created_at", "id"),
+        "-updated": ("-updated_at", "-id"),
+        "name": ("key", "id"),
+    }
+
+
+def list_threads(
+    principal: Principal,
+    filters: ThreadListFilters = ThreadListFilters(),
+    cursor: str | None = None,
+    limit: int = PAGE_SIZE,
+) -> Page[ThreadRow]:
+    """Return the visible threads, newest first by default."""
+    rows = filters.narrow(_rows(principal))
+    if filters.status:
+        rows = rows.filter(WITH_STATUS[ThreadStatus(filters.status)])
+    return filters.keyset(principal, "threads").page(rows, cursor, limit, _row)
 
 
 def get_thread(principal: Principal, key: str) -> ThreadRow:

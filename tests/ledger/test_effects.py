@@ -320,7 +320,9 @@ def test_lists_are_paged_and_within_one_tenant(
     effects.succeed(**{**subject.settle, "key": "k0"}, fence=1, response=None)
     owner = {"tenant_id": subject.tenant_id, "task_id": subject.task_id}
     with django_assert_num_queries(1):
-        page = list_effects(**owner, after_id=rows[0].id, limit=1)
+        page = list_effects(
+            tenant_id=owner["tenant_id"], task_id=owner["task_id"], after_id=rows[0].id, limit=1
+        )
     assert [row.key for row in page] == ["k1"]
     assert [row.key for row in list_open_effects(tenant_id=subject.tenant_id)] == ["k1", "k2"]
     assert count_effects(**owner) == {EffectState.SUCCEEDED: 1, EffectState.BEGUN: 2}

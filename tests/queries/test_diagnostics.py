@@ -49,7 +49,7 @@ def test_traceback_is_for_who_can_use_it(roles: list[str], sees: bool) -> None:
         get_snapshot(who, task.id).error,
         *(row.error for row in list_plan(who, task.id)),
         *(row.error for row in list_steps(who, task.id).items),
-        *(row.error for row in list_attempts(who, task.id)),
+        *(row.error for row in list_attempts(who, task.id).items),
         *(row.data["facts"] for row in list_events(who, task.id).items),
         *(row.data["facts"] for row in list_newest_events(who, task.id).events),
     ]
