@@ -25,6 +25,7 @@ _SECRET_KEYS = frozenset({
     "auth_token", "api_key", "access_token", "refresh_token", "password", "secret",
     "client_secret", "authorization",
 })  # fmt: skip
+MAX_DELIVERABLES = 100
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 
 Json = dict[str, Any]
@@ -119,6 +120,7 @@ def parse(body: Any) -> RunBody:
     check_modes(parsed.modes)
     _check_options(parsed)
     _check_messages(parsed.input)
+    _check_deliverables(parsed.input)
     _check_secrets(parsed)
     return parsed
 
@@ -178,6 +180,15 @@ def _check_messages(given: Any) -> None:
                 f"{', '.join(MESSAGE_TYPES)} and a content.",
                 index=number,
             )
+
+
+def _check_deliverables(given: Any) -> None:
+    names = given.get("deliverables") if isinstance(given, Mapping) else None
+    fits = isinstance(names, list) and all(isinstance(name, str) and name for name in names)
+    if names is not None and not (fits and len(names) <= MAX_DELIVERABLES):
+        detail = f"At most {MAX_DELIVERABLES} names of files."
+        problem = FieldProblem("/input/deliverables", "invalid_value", detail)
+        raise InvalidInputError(f"input.deliverables: {detail}", [problem])
 
 
 def _check_secrets(body: RunBody) -> None:

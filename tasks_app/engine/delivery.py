@@ -1,6 +1,8 @@
 """The end of a task: artifacts checked against their digests, receipt, terminal status, one commit."""
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -9,12 +11,23 @@ from ledger_app.services import effects, receipts
 from tasks_app import syncpoints
 from tasks_app.domain.errors import CorruptCheckpointError, EngineSignal
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import budget_grants, children, compensation, threads, transitions
+from tasks_app.engine import (
+    budget_grants,
+    children,
+    compensation,
+    handover,
+    threads,
+    transitions,
+)
+from tasks_app.engine.handover import Handover
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
-from tasks_app.models import Approval, Artifact, SteeringCommand, Step, Task
+from tasks_app.events.catalogue import DeliveryData
+from tasks_app.models import Approval, SteeringCommand, Step, Task
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import MapResults
 
+# How long to wait before the next try to make a receipt; after the last one the task fails (R67).
+RECEIPT_PAUSES_SECONDS = (0.1, 0.5)
 DEADLINE_PASSED = {"code": "deadline_passed", "message": "The task's deadline passed."}
 
 
@@ -34,24 +47,28 @@ def planned_result(session: SliceSession) -> Any:
 
 
 def complete_task(session: SliceSession, result: Any) -> None:
-    """Complete a task that has nothing left to do.
+    """Complete a task that has nothing left to do and has handed over what it made.
 
     Transaction: its own; results held back, receipt and status in one commit.
-    Raises: LeaseLost; ArtifactDamagedError when an output is not what was stored.
+    Raises: LeaseLost; ArtifactDamagedError when an output is not what was stored; what ends a slice
+        whose task fails because its delivery is incomplete, or its receipt cannot be made.
     """
     task = session.task
-    references = session.references
-    if references.artifacts:
-        _verify_presented(task.tenant_id, task.id)
-    syncpoints.reach("finish.before_receipt", task.id, task.fence)
+    try:
+        handed = _hand_over(session)
+    except (OSError, syncpoints.SyncPointFailureError) as error:
+        message = f"The receipt could not be made: {type(error).__name__}"
+        raise _refuse(session, "delivery_receipt_failed", message) from error
+    if handed.verdict.problem:
+        raise _refuse(session, "delivery_incomplete", handed.verdict.problem)
     with session.owned(undisturbed=True):
         session.commit(checkpoint="end")
-        receipt_id = put_receipt(
+        receipt_id, delivered = _put_receipt(
             task.tenant_id,
             task.id,
             "completed",
-            has_artifacts=bool(references.artifacts),
-            has_effects=bool(references.effects),
+            handed,
+            has_effects=bool(session.references.effects),
         )
         syncpoints.reach("finish.before_terminal", task.id, task.fence)
         if task.budget:
@@ -63,11 +80,51 @@ def complete_task(session: SliceSession, result: Any) -> None:
             TaskStatus.COMPLETED,
             fence=task.fence,
             receipt_id=receipt_id,
+            delivered=delivered,
             result=result,
             ended=session.ending("completed"),
         )
         _tell_others(moved, task.tenant_id, task.id, TaskStatus.COMPLETED)
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
+
+
+def _hand_over(session: SliceSession) -> Handover:
+    """Return what the task hands over, checked against the store; tries three times.
+
+    Raises: ArtifactDamagedError; OSError when the store cannot be read.
+    """
+    for pause_seconds in RECEIPT_PAUSES_SECONDS:
+        with suppress(OSError, syncpoints.SyncPointFailureError):
+            return _checked(session)
+        time.sleep(pause_seconds)
+    return _checked(session)
+
+
+def _checked(session: SliceSession) -> Handover:
+    task = session.task
+    handed = handover.gather(
+        task.tenant_id,
+        task.id,
+        in_thread=task.thread_id is not None,
+        has_artifacts=bool(session.references.artifacts),
+    )
+    for item in handed.items:
+        if not artifact_store.is_intact(task.tenant_id, item["sha256"]):
+            raise ArtifactDamagedError(
+                f"The artifact {item['name']} is not what was stored.", sha256=item["sha256"]
+            )
+    syncpoints.reach("finish.before_receipt", task.id, task.fence)
+    return handed
+
+
+def _refuse(session: SliceSession, code: str, message: str) -> EngineSignal:
+    """Fail a task that did all its steps; return what the caller raises.
+
+    Transaction: its own. Raises: LeaseLost, SafePointNeeded.
+    """
+    with session.owned(undisturbed=True):
+        session.commit(checkpoint="end")
+        return fail_task(session, {"code": code, "message": message}, stop_reason=code)
 
 
 def fail_task(
@@ -167,7 +224,8 @@ def close(
     Step.objects.for_tenant(tenant_id).filter(
         task_id=task_id, status__in=("planned", "running", "waiting"), retired_in=None
     ).update(status="skipped")
-    receipt_id = put_receipt(tenant_id, task_id, target.value)
+    handed = handover.gather(tenant_id, task_id, in_thread=True, has_artifacts=True)
+    receipt_id, delivered = _put_receipt(tenant_id, task_id, target.value, handed)
     budget_grants.close_task(task_id, tenant_id)
     moved = transitions.finish(
         task_id,
@@ -177,6 +235,7 @@ def close(
         fence=fence,
         actor=actor,
         receipt_id=receipt_id,
+        delivered=delivered,
         error=error,
         stop_reason=stop_reason,
         reason=reason,
@@ -194,22 +253,22 @@ def _tell_others(
         threads.on_end(tenant_id, task_id, target)
 
 
-def put_receipt(
+def _put_receipt(
     tenant_id: UUID,
     task_id: UUID,
     outcome: str,
+    handed: Handover,
     *,
-    has_artifacts: bool = True,
     has_effects: bool = True,
-) -> UUID:
+) -> tuple[UUID, DeliveryData | None]:
     """Store what the task delivered and did; the first receipt stands.
 
-    A call that was begun and never settled is put in doubt first: the task ends without it.
+    Returns its id, and what a run's journal tells of it. A call that was begun and never settled is
+    put in doubt first: the task ends without it.
 
     Args:
-        has_artifacts: False when it is known that there is none to be read; so has_effects.
+        has_effects: False when it is known that there is none to be read.
     """
-    items = _delivered(tenant_id, task_id) if has_artifacts else []
     acts: list[receipts.EffectFact] = []
     if has_effects:
         effects.doubt_open(
@@ -219,28 +278,7 @@ def put_receipt(
             {"key": row.key, "tool": row.tool, "target": row.target, "state": row.state.value}
             for row in iterate_effect_summaries(tenant_id=tenant_id, task_id=task_id)
         ]
-    return receipts.put(
-        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=items, effects=acts
-    ).id
-
-
-def _delivered(tenant_id: UUID, task_id: UUID) -> list[receipts.DeliveredItem]:
-    artifacts = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
-    return [
-        {
-            "name": row.name,
-            "sha256": row.sha256,
-            "size_bytes": row.size_bytes,
-            "media_type": row.media_type,
-        }
-        for row in artifacts.order_by("name", "sha256")
-    ]
-
-
-def _verify_presented(tenant_id: UUID, task_id: UUID) -> None:
-    rows: Any = Artifact.objects.for_tenant(tenant_id).filter(task_id=task_id, presented=True)
-    for row in rows:
-        if not artifact_store.is_intact(tenant_id, row.sha256):
-            raise ArtifactDamagedError(
-                f"The artifact {row.name} is not what was stored.", sha256=row.sha256
-            )
+    stored = receipts.put(
+        tenant_id=tenant_id, task_id=task_id, outcome=outcome, items=handed.items, effects=acts
+    )
+    return stored.id, handover.told(handed, outcome, acts) if handed.is_of_run else None

@@ -194,6 +194,10 @@ class Scope:
         with self._entered():
             return self._outside.artifact(name, data, media_type, presented=presented)
 
+    def present(self, *paths: str) -> list[ArtifactRef]:
+        with self._entered():
+            return self._outside.present(*paths)
+
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         return self._outside.open_artifact(reference)
 

@@ -77,6 +77,7 @@ class ClaimedTask:
     steps_done: int
     active_seconds: float
     deadline_at: datetime | None
+    thread_id: UUID | None
 
 
 @dataclass(slots=True)

@@ -111,7 +111,7 @@ def _queue(task: Task, order: Order) -> None:
         due="now",
         raise_fence=True,
         columns={"recoveries": 0, "error": None, "stop_reason": ""},
-        extra_event=(EventType.REPAIRED, order.event),
+        extra_events=[(EventType.REPAIRED, order.event)],
     )
     continuation.owe(task.id, task.tenant_id, "repair")
 

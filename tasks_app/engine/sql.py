@@ -35,6 +35,7 @@ TASK_COLUMNS = (
     "steps_done",
     "active_seconds",
     "deadline_at",
+    "thread_id",
 )
 
 # One statement for the lease of one process; the lock comes before the time is read.

@@ -18,8 +18,9 @@ from ledger_app.domain.canonical import clean_text
 from ledger_app.domain.redaction import redact
 from ledger_app.services.usage import is_amount
 from tasks_app.domain.errors import LeaseLost
+from tasks_app.domain.workspace import ITEMS
 from tasks_app.engine import lease as leases
-from tasks_app.engine import secret_values, thread_values, values
+from tasks_app.engine import secret_values, thread_values, values, workspace
 from tasks_app.engine.session import SliceSession
 from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
@@ -178,6 +179,19 @@ class RunningStep:
         stored = artifact_store.put_blob(self._task.tenant_id, content)
         return self._put_row(name, media_type, stored, presented=presented)
 
+    def present(self, *paths: str) -> list[ArtifactRef]:
+        files = workspace.seen_by(self._task.tenant_id, self._task.id)
+        files |= {ref.name: workspace.fact_of(ref) for _, ref in self._waiting}
+        return [
+            self._put_row(
+                name,
+                fact["media_type"],
+                StoredBlob(fact["sha256"], fact["size_bytes"]),
+                presented=True,
+            )
+            for name, fact in workspace.find(files, paths).items()
+        ]
+
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         return artifact_store.open_blob(self._task.tenant_id, reference.sha256)
 
@@ -221,7 +235,7 @@ class RunningStep:
         stored = artifact_store.put_blocks(self._task.tenant_id, lines())
         if changes:
             self.log(f"{name}: {len(changes)} rows are stored in another form: {changes[0]}")
-        self._put_row(f"{name}.jsonl", "application/jsonl", stored, presented=False)
+        self._put_row(f"{ITEMS}/{name}.jsonl", "application/jsonl", stored, presented=False)
         return ItemList(
             sha256=stored.sha256, count=counts["rows"], stride=_ITEM_STRIDE, offsets=tuple(offsets)
         )

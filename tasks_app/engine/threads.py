@@ -16,7 +16,8 @@ from django.db.models.functions import Now
 from tasks_app.domain.errors import NotFoundError, ThreadBusyError
 from tasks_app.domain.runs import CancelAction, Slot
 from tasks_app.domain.states import TaskStatus
-from tasks_app.engine import continuation, thread_values, transitions
+from tasks_app.domain.workspace import Files
+from tasks_app.engine import continuation, thread_values, transitions, workspace
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Run, Task, Thread, ThreadState
 
@@ -155,10 +156,12 @@ def _leave_state(run: Run, target: TaskStatus) -> ThreadState | None:
     before = run.base_state.values if run.base_state else {}
     rolled_back = target is TaskStatus.CANCELLED and run.cancel_action == CancelAction.ROLLBACK
     values = before if rolled_back else thread_values.fold(run.tenant_id, run.task_id, before)
+    files = workspace.files_before(run) if rolled_back else workspace.files_after(run)
     return _store_state(
         run.tenant_id,
         run.thread_id,
         thread_values.complete(values),
+        files=files,
         source="rollback" if rolled_back else "run",
         task_id=run.task_id,
         metadata={"run_id": str(run.task_id)},
@@ -173,8 +176,12 @@ def _store_state(
     source: str,
     task_id: UUID | None,
     metadata: Mapping[str, Any],
+    files: Files | None = None,
 ) -> ThreadState:
+    """Store the newest state; without `files` those of the one before it stay."""
     head = head_of(tenant_id, thread_id)
+    if files is None:
+        files = head.workspace if head else {}
     return ThreadState.objects.create(
         tenant_id=tenant_id,
         thread_id=thread_id,
@@ -183,5 +190,6 @@ def _store_state(
         source=source,
         parent=head,
         values=dict(values),
+        workspace=dict(files),
         metadata=dict(metadata),
     )

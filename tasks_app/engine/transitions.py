@@ -4,7 +4,7 @@ A slice passes its fence; a person's act passes none and holds the row's lock in
 in the code base writes `status` (a test looks).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -117,7 +117,7 @@ def await_person(
         TaskStatus.WORKING,
         TaskStatus.INPUT_REQUIRED,
         fence=fence,
-        extra_event=(EventType.INPUT_REQUIRED, event),
+        extra_events=[(EventType.INPUT_REQUIRED, event)],
         due=wake_at,
     )
 
@@ -131,6 +131,7 @@ def finish(
     fence: int | None = None,
     actor: str = ENGINE,
     receipt_id: UUID | None = None,
+    delivered: Mapping[str, object] | None = None,
     result: Any = None,
     error: Mapping[str, object] | None = None,
     stop_reason: str = "",
@@ -138,6 +139,9 @@ def finish(
     ended: SliceEnd | None = None,
 ) -> Moved:
     """End a task for good; its receipt is stored before, in the same transaction.
+
+    Args:
+        delivered: what the journal tells of the receipt, just before the end.
 
     Transaction: the caller's. Locks: the task row, then the audit stream.
     Raises: LeaseLost when the status moved on.
@@ -153,7 +157,10 @@ def finish(
         fence=fence,
         actor=actor,
         reason=reason,
-        extra_event=(EventType.TERMINAL, terminal),
+        extra_events=[
+            *([] if delivered is None else [(EventType.DELIVERY, delivered)]),
+            (EventType.TERMINAL, terminal),
+        ],
         columns={
             "receipt_id": receipt_id,
             "phase": "",
@@ -177,7 +184,7 @@ def move(
     due: datetime | str | None = None,
     columns: Mapping[str, object] | None = None,
     raise_fence: bool = False,
-    extra_event: tuple[str, Mapping[str, object]] | None = None,
+    extra_events: Sequence[tuple[str, Mapping[str, object]]] = (),
     details: Mapping[str, object] | None = None,
     ended: SliceEnd | None = None,
 ) -> Moved:
@@ -188,7 +195,7 @@ def move(
         due: when the task is due in its new status: a time, "now", or None for never by itself.
         columns: further columns to set.
         raise_fence: shut out whoever still holds the lease.
-        extra_event: a second journal event of this transition.
+        extra_events: further journal events of this transition, in order.
         details: facts for the audit entry.
         ended: the slice that ends with this move.
 
@@ -199,7 +206,7 @@ def move(
     bump = int(bumps_version(source, target))
     events: list[dict[str, Any]] = [
         {"type": EventType.STATUS, "data": _status_event(source, target, reason)},
-        *([{"type": extra_event[0], "data": dict(extra_event[1])}] if extra_event else []),
+        *({"type": kind, "data": dict(data)} for kind, data in extra_events),
     ]
     sets = ["status = %s", "state_version = t.state_version + %s", "event_seq = t.event_seq + %s"]
     values: list[Any] = [target.value, bump, len(events)]

@@ -30,6 +30,7 @@ class EventType(StrEnum):
     REPAIRED = "repaired"
     INPUT_REQUIRED = "input_required"
     BUDGET = "budget"
+    DELIVERY = "delivery"
     TERMINAL = "terminal"
 
 
@@ -161,6 +162,20 @@ class InputRequiredData(TypedDict):
     approvalId: NotRequired[str]
 
 
+class DeliveryData(TypedDict):
+    """The receipt of a run: what it made and handed over; `satisfied` when nothing was kept back."""
+
+    outcome: str
+    presented: int
+    paths: list[str]
+    byTool: Mapping[str, int]
+    producedPaths: list[str]
+    matchedPaths: list[str]
+    satisfied: bool
+    sha256: Mapping[str, str]
+    effects: list[Mapping[str, str]]
+
+
 class TerminalData(TypedDict):
     """The task has ended; nothing follows."""
 
@@ -181,6 +196,7 @@ DATA_SHAPES: Mapping[EventType, type] = {
     EventType.STEERING_APPLIED: SteeringAppliedData,
     EventType.REPAIRED: RepairedData,
     EventType.INPUT_REQUIRED: InputRequiredData,
+    EventType.DELIVERY: DeliveryData,
     EventType.TERMINAL: TerminalData,
 }
 

@@ -3,7 +3,7 @@
 import uuid
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Q, Value
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
@@ -16,7 +16,8 @@ from tasks_app.models.task import Task, Thread
 class ThreadState(models.Model):
     """The values of a thread after something changed them; the newest one is the thread's head.
 
-    `values` is a JSON object with at least `messages`, `result` and `artifacts`. Never changed.
+    `values` is a JSON object with at least `messages`, `result` and `artifacts`. Never changed; so
+    the state that a run began with is also the snapshot of its workspace.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -37,6 +38,8 @@ class ThreadState(models.Model):
         "self", models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
     )
     values = models.JSONField()
+    # The thread's files by path, as `domain.workspace.FileFact`.
+    workspace = models.JSONField(default=dict, db_default=Value({}, models.JSONField()))
     metadata = models.JSONField(default=dict)
     created_at = models.DateTimeField(db_default=Now())
 

@@ -11,7 +11,7 @@ from django.db.models import Count, Q, QuerySet
 from tasks_app.domain.conversation import MESSAGE
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotFoundError
 from tasks_app.domain.principal import Principal
-from tasks_app.domain.runs import CancelAction, RunStatus, is_over, run_status
+from tasks_app.domain.runs import CancelAction, RunStatus, Slot, is_over, run_status
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Event, Run, Task
 from tasks_app.queries.run_usage import RunUsage, ThreadUsage, sum_of, usage_of_runs
@@ -38,7 +38,7 @@ class RunHead:
     """Where a run stands: what one look at its row tells.
 
     `seq` is the newest event of its journal; all of them up to there are stored. `attempt` counts
-    from 1 and grows when another worker takes over.
+    from 1 and grows when another worker takes over. `is_waiting`: it has not had its turn yet.
     """
 
     tenant_id: UUID
@@ -58,6 +58,7 @@ class RunHead:
     final_state_id: UUID | None
     request: Mapping[str, Any]
     cancels_on_disconnect: bool
+    is_waiting: bool
 
     @property
     def is_over(self) -> bool:
@@ -218,6 +219,7 @@ def _head(row: Run) -> RunHead:
         final_state_id=row.final_state_id,
         request=row.request,
         cancels_on_disconnect=row.cancels_on_disconnect,
+        is_waiting=row.slot == Slot.WAITING,
     )
 
 

@@ -180,6 +180,12 @@ def _budget_lead(facts: dict[str, Any]) -> list[str]:
     ]
 
 
+def _delivery_lead(facts: dict[str, Any]) -> list[str]:
+    paths, outcome = facts.get("paths", []), word(facts.get("outcome", ""), "task")
+    facts.clear()
+    return [outcome, ", ".join(map(str, paths))]
+
+
 def _end_lead(facts: dict[str, Any]) -> list[str]:
     facts.pop("receiptId", None)
     return [word(facts.pop("status", ""), "task")]
@@ -197,6 +203,7 @@ _LEADS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "budget": _budget_lead,
     "input_required": _waiting_lead,
     "task.snapshot": lambda facts: [str(facts.pop("reason", ""))],
+    "delivery": _delivery_lead,
     "terminal": _end_lead,
 }
 

@@ -77,6 +77,7 @@ LOOKS: dict[str, dict[str, Look]] = {
         "budget": Look(_("Budget"), "warning", "amber"),
         "repaired": Look(_("Repaired"), "recover", "violet"),
         "input_required": Look(_("Input required"), "warning", "amber"),
+        "delivery": Look(_("Delivery"), "doc", "green"),
         "terminal": Look(_("Ended"), "stop", "neutral"),
     },
     "command": {

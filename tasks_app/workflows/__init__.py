@@ -33,6 +33,7 @@ from tasks_app.workflows.values import (
     MapItem,
     MapResults,
     NotApprovedError,
+    NotDeliverableError,
     StepFailedError,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "MapResults",
     "MigrationBuilder",
     "NotApprovedError",
+    "NotDeliverableError",
     "OldPlan",
     "PlanBuilder",
     "Retry",

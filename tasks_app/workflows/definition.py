@@ -204,7 +204,18 @@ class StepContext(Protocol):
     def artifact(
         self, name: str, data: bytes | str | Path, media_type: str, *, presented: bool = True
     ) -> ArtifactRef:
-        """Store an output; the same content under the same name is stored once."""
+        """Store an output; the same content under the same name is stored once.
+
+        The name is a path in the workspace of the task's thread. Without `presented` it stays there
+        until it is handed over with `present`; a task that makes files below `outputs/` and hands
+        over none of them fails with `delivery_incomplete`.
+        """
+
+    def present(self, *paths: str) -> list[ArtifactRef]:
+        """Hand over files of the workspace, each by its path or with the folder that it lies in.
+
+        Raises: NotDeliverableError for what is not there, or is empty.
+        """
 
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         """Open a stored output for reading; the caller closes it."""

@@ -164,6 +164,9 @@ class Scope(Protocol):
     ) -> ArtifactRef:
         """Store an output; the same content under the same name is stored once."""
 
+    def present(self, *paths: str) -> list[ArtifactRef]:
+        """Hand over files of the workspace; see `StepContext.present`."""
+
     def open_artifact(self, reference: ArtifactRef) -> BinaryIO:
         """Open a stored output for reading; the caller closes it."""
 

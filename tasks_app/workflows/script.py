@@ -76,11 +76,18 @@ class Map(_Operation):
 
 
 class Write(_Operation):
-    """Store an artifact."""
+    """Store an artifact; below `outputs/` it is not handed over yet."""
 
     op: Literal["write"]
     path: str
     text: str
+
+
+class Present(_Operation):
+    """Hand over files of the workspace."""
+
+    op: Literal["present"]
+    paths: list[str]
 
 
 class Set(_Operation):
@@ -145,7 +152,19 @@ class Die(_Operation):
 
 
 Operation = Annotated[
-    Say | Sleep | Effect | Map | Write | Set | Interrupt | Fail | Ask | Atomic | Child | Die,
+    Say
+    | Sleep
+    | Effect
+    | Map
+    | Write
+    | Present
+    | Set
+    | Interrupt
+    | Fail
+    | Ask
+    | Atomic
+    | Child
+    | Die,
     Field(discriminator="op"),
 ]
 

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from ledger_app.domain.effects import EffectKind
+from tasks_app.domain.workspace import is_output
 from tasks_app.workflows.definition import (
     Collect,
     Retry,
@@ -38,6 +39,7 @@ from tasks_app.workflows.script import (
     Interrupt,
     Map,
     Operation,
+    Present,
     Say,
     ScriptGoal,
     Set,
@@ -292,8 +294,11 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
             ctypes.CDLL(None).usleep(int(operation.s * 1_000_000))
             return {"slept": operation.s}
         case Write():
-            stored = ctx.artifact(operation.path, operation.text, "text/plain")
+            text, shown = operation.text, not is_output(operation.path)
+            stored = ctx.artifact(operation.path, text, "text/plain", presented=shown)
             return {"artifact": stored.model_dump(mode="json")}
+        case Present():
+            return {"presented": [ref.name for ref in ctx.present(*operation.paths)]}
         case Set():
             ctx.set_values(**operation.values)
             return operation.values

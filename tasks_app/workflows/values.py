@@ -142,6 +142,16 @@ class EffectNotDoneError(Exception):
         self.message = message
 
 
+class NotDeliverableError(Exception):
+    """What a step wanted to hand over is not there, or is empty."""
+
+    code = "not_deliverable"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} {why}")
+        self.path = path
+
+
 class StepFailedError(Exception):
     """A step of a function failed for good; uncaught it fails the task.
 

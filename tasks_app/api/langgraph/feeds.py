@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 RECHECK_SECONDS = 30.0
 # How many events one look may return; the rest comes with the next, at once.
 BATCH = 500
+# How many events end a run: its status, its delivery, its end.
+ENDING = 3
 TRIES = 3
 _ASKING = "input_required"
 
@@ -115,8 +117,8 @@ def look_at(
 
 
 def _events_after(principal: Principal, run: RunHead, now: RunHead, after: int) -> Look:
-    # The event that ends a run is never parted from the one before it: its values belong to both.
-    up_to = now.seq if now.seq - after <= BATCH + 1 else after + BATCH
+    # The events that end a run are never parted: its values belong to all of them.
+    up_to = now.seq if now.seq - after <= BATCH + ENDING else after + BATCH
     events = events_between(principal, run.task_id, after=after, up_to=up_to)
     has_begun = run.base_state_id is None and now.base_state_id is not None
     found = Look(now, events, base=base_values(principal, now) if has_begun else None)

@@ -11,6 +11,7 @@ from typing import Any
 from tasks_app.api.langgraph.render import (
     Json,
     checkpoint_json,
+    data_json,
     error_of,
     interrupt_json,
     message_json,
@@ -27,7 +28,7 @@ HEARTBEAT = ": heartbeat\n\n"
 INTERRUPT = "__interrupt__"
 # The mode in which clients ask for messages, and the name under which they come.
 MESSAGES_MODE, MESSAGES_NAME = "messages-tuple", "messages"
-_CUSTOM = ("progress", "log", "artifact", "budget")
+_CUSTOM = ("progress", "log", "artifact", "budget", "delivery")
 
 Named = tuple[str, Any]
 
@@ -131,7 +132,7 @@ class Frames:
         if kind == CHECKPOINT:
             return [("values", self._shown()), ("checkpoints", self._checkpoint(event))]
         if kind in _CUSTOM:
-            return [("custom", {"type": kind, **data})]
+            return [("custom", {"type": kind, **data_json(data)})]
         if kind == "input_required":
             asked = {INTERRUPT: [interrupt_json(one) for one in interrupts]}
             return (

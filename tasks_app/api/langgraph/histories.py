@@ -9,9 +9,10 @@ from typing_extensions import override
 
 from tasks_app.api.langgraph.base import RunObjectView, ThreadObjectView
 from tasks_app.api.langgraph.inputs import EventsQuery, MessagesQuery, UsageQuery
-from tasks_app.api.langgraph.render import event_json, stored_types, usage_json
+from tasks_app.api.langgraph.render import changes_json, event_json, stored_types, usage_json
 from tasks_app.queries.conversations import RunEvents, Window, list_messages, list_run_events
-from tasks_app.queries.runs import get_run, usage_of_thread
+from tasks_app.queries.runs import usage_of_thread
+from tasks_app.queries.workspaces import workspace_changes
 
 
 class ThreadMessagesView(ThreadObjectView):
@@ -92,15 +93,13 @@ class RunEventsView(RunObjectView):
 
 
 class WorkspaceChangesView(RunObjectView):
-    """What a run changed in its workspace: runs here have none, they store artifacts."""
+    """What a run changed in the files of its thread."""
 
     capabilities: ClassVar = {"GET": "tasks:read"}
 
     def get(self, request: Request, run_id: UUID, thread_id: str) -> Response:
-        """Return that there is nothing to show."""
-        get_run(self.principal, run_id, thread_id)
-        summary = {"created": 0, "modified": 0, "deleted": 0}
-        return Response({"available": False, "version": 1, "summary": summary, "files": []})
+        """Return created and modified files, by path; nothing while the run has not begun."""
+        return Response(changes_json(workspace_changes(self.principal, self.run())))
 
 
 class TokenUsageView(ThreadObjectView):

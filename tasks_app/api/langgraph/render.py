@@ -1,6 +1,8 @@
 """Rows in the words of the run door: JSON of runs, threads, states, events."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from tasks_app.queries.run_usage import ThreadUsage
 from tasks_app.queries.runs import RunHead, RunRow
 from tasks_app.queries.thread_states import Interrupt, StateRow
 from tasks_app.queries.threads import ThreadRow
+from tasks_app.queries.workspaces import WorkspaceChanges
 
 Json = dict[str, Any]
 
@@ -23,8 +26,18 @@ _MESSAGES = {
     "ai": "llm.ai.response",
     "tool": "llm.tool.result",
 }
-_TYPES = {"terminal": ("run.end", "outputs"), "budget": ("budget", "trace")}
-_MESSAGE_KEYS = {"toolCalls": "tool_calls", "toolCallId": "tool_call_id"}
+_TYPES = {
+    "terminal": ("run.end", "outputs"),
+    "budget": ("budget", "trace"),
+    "delivery": ("run.delivery", "outputs"),
+}
+_KEYS = {
+    "toolCalls": "tool_calls",
+    "toolCallId": "tool_call_id",
+    "byTool": "by_tool",
+    "producedPaths": "produced_paths",
+    "matchedPaths": "matched_paths",
+}
 
 
 def run_json(row: RunRow) -> Json:
@@ -136,14 +149,19 @@ def values_json(values: Mapping[str, Any]) -> Json:
 
 def message_json(message: Mapping[str, Any]) -> Json:
     """Return a message as clients know it."""
-    return {_MESSAGE_KEYS.get(key, key): value for key, value in message_of(message).items()}
+    return data_json(message_of(message))
+
+
+def data_json(data: Mapping[str, Any]) -> Json:
+    """Return an event's data under the names that clients know."""
+    return {_KEYS.get(key, key): value for key, value in data.items()}
 
 
 def event_json(event: RunEvent, thread_key: str) -> Json:
     """Return an event of a run."""
     name, category = event_type_of(event.type, event.data)
     said_by = {"step": event.data["step"]} if "step" in event.data else {}
-    is_message = event.type == MESSAGE
+    content = message_of(event.data) if event.type == MESSAGE else event.data
     return {
         "seq": event.thread_seq,
         "run_seq": event.seq,
@@ -151,7 +169,7 @@ def event_json(event: RunEvent, thread_key: str) -> Json:
         "run_id": str(event.task_id),
         "event_type": name,
         "category": category,
-        "content": message_json(event.data) if is_message else dict(event.data),
+        "content": data_json(content),
         "metadata": said_by,
         "created_at": time_text(event.at),
     }
@@ -173,6 +191,14 @@ def stored_types(names: Iterable[str]) -> tuple[set[str], set[str]]:
     renamed = {stored for stored, (name, _) in _TYPES.items() if name in wanted}
     started = {"status"} if "run.start" in wanted else set()
     return (wanted | renamed | started) - {MESSAGE}, messages
+
+
+def changes_json(found: WorkspaceChanges | None) -> Json:
+    """Return what a run changed in its workspace."""
+    files = [] if found is None else [asdict(change) for change in found.files]
+    kinds = Counter(change["change"] for change in files)
+    summary = {kind: kinds[kind] for kind in ("created", "modified", "deleted")}
+    return {"available": found is not None, "version": 1, "summary": summary, "files": files}
 
 
 def usage_json(thread_key: str, usage: ThreadUsage) -> Json:

@@ -279,8 +279,8 @@ BUGS = (
         (
             Edit(
                 "tasks_app.engine.delivery:close",
-                "receipt_id = put_receipt(tenant_id, task_id, target.value)",
-                "receipt_id = None",
+                "receipt_id, delivered = _put_receipt(tenant_id, task_id, target.value, handed)",
+                "receipt_id, delivered = None, None",
             ),
         ),
     ),
