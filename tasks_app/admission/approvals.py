@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from ledger_app.services import audit
+from tasks_app.admission.replays import own_transaction
 from tasks_app.domain.errors import (
     ApprovalChangedError,
     ApprovalDecidedError,
@@ -79,7 +79,7 @@ def decide_approval(
         require(principal, "approvals:read")
         raise NotFoundError("Not found.")
     require(principal, "approvals:decide", seen)
-    with transaction.atomic(durable=True):
+    with own_transaction():
         tasks = Task.objects.for_tenant(principal.tenant_id).select_for_update(no_key=True)
         task = tasks.get(pk=seen.task_id)
         approvals = Approval.objects.for_tenant(principal.tenant_id).select_for_update()

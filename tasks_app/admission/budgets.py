@@ -2,13 +2,13 @@
 
 from uuid import UUID
 
-from django.db import transaction
 from django.db.models import Max, Q
 from django.db.models.functions import Now
 
 from tasks_app.admission import tenant_audit
 from tasks_app.admission.admitting import DEFAULT_AGENT
 from tasks_app.admission.keys import clean_reason
+from tasks_app.admission.replays import own_transaction
 from tasks_app.domain.budgets import check_amounts
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotFoundError
 from tasks_app.domain.principal import Principal
@@ -43,7 +43,7 @@ def set_limit(
     text = clean_reason(reason)
     _check_limit(kind, limit, period)
     tenant_id = principal.tenant_id
-    with transaction.atomic(durable=True):
+    with own_transaction():
         Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
         agents = AgentIdentity.objects.for_tenant(tenant_id)
         if agent_id is not None and not agents.filter(pk=agent_id).exists():
@@ -94,7 +94,7 @@ def set_price(
     if unit not in PRICE_UNITS:
         raise _unknown("/unit", PRICE_UNITS)
     tenant_id = principal.tenant_id
-    with transaction.atomic(durable=True):
+    with own_transaction():
         Tenant.objects.select_for_update(no_key=True).get(id=tenant_id)
         rows = Price.objects.for_tenant(tenant_id).filter(subject=subject, unit=unit)
         newest = rows.aggregate(version=Max("version"))["version"] or 0

@@ -72,7 +72,7 @@ def submit_command(
         VersionConflictError, TaskTerminalError, CommandRejectedError, IdempotencyMismatchError:
         nothing was stored.
     """
-    kind = _parse(type, payload, reason)
+    kind = parse_command(type, payload, reason)
     task = _steerable(principal, task_id, kind)
     _check_goal_patch(kind, task, payload)
     fingerprint = idempotency.fingerprint_of(
@@ -114,7 +114,7 @@ def preview_command(
         NotFoundError, NotAllowedError, InvalidInputError, ReservedKeyError, VersionRequiredError,
         VersionConflictError, TaskTerminalError, CommandRejectedError.
     """
-    kind = _parse(type, payload, reason)
+    kind = parse_command(type, payload, reason)
     task = _steerable(principal, task_id, kind)
     if kind is not CommandType.ADJUST_GOAL:
         detail = "Only adjust_goal can be looked at before."
@@ -126,9 +126,34 @@ def preview_command(
         return replanning.preview(task, goal, parsed)
 
 
+def check_command(
+    principal: Principal,
+    *,
+    task_id: UUID,
+    type: str,  # noqa: A002 - the command's field has this name everywhere
+    payload: Mapping[str, Any],
+    expected_version: int | None,
+    reason: str,
+) -> Task:
+    """Return the task that a command would be accepted for now, and change nothing.
+
+    Raises: what `submit_command` would raise, but for a replay.
+    """
+    kind = parse_command(type, payload, reason)
+    task = _steerable(principal, task_id, kind)
+    _check_goal_patch(kind, task, payload)
+    _check_acceptable(task, kind, expected_version, payload)
+    return task
+
+
+def need_of(kind: CommandType) -> str:
+    """Return the capability that a command needs."""
+    return "tasks:cancel" if kind is CommandType.CANCEL else "tasks:steer"
+
+
 def _steerable(principal: Principal, task_id: UUID, kind: CommandType) -> Task:
     """Return the task that a person may steer so. Raises: NotFoundError, NotAllowedError."""
-    capability = "tasks:cancel" if kind is CommandType.CANCEL else "tasks:steer"
+    capability = need_of(kind)
     task: Task | None = Task.objects.visible_to(principal).filter(pk=task_id).first()
     if task is None:
         require(principal, "tasks:read")
@@ -139,7 +164,11 @@ def _steerable(principal: Principal, task_id: UUID, kind: CommandType) -> Task:
     return task
 
 
-def _parse(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
+def parse_command(type_: str, payload: Mapping[str, Any], reason: str) -> CommandType:
+    """Return the kind of a command that is valid in itself.
+
+    Raises: InvalidInputError, ReservedKeyError, NotAllowedError.
+    """
     problems = []
     if type_ not in frozenset(CommandType):
         known = ", ".join(CommandType)

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from ledger_app.services import audit
 from tasks_app.admission import tenant_audit
+from tasks_app.admission.replays import own_transaction
 from tasks_app.conf import runtime
 from tasks_app.domain.errors import FieldProblem, InvalidInputError, NotAllowedError, NotFoundError
 from tasks_app.domain.key_text import KeyText, make_key_text
@@ -59,7 +60,7 @@ def create_key(
     _check(principal, name, scopes, days, allowed_cidrs, for_agent=agent_id is not None)
     key = make_key_text(runtime().key_environment)
     expires_at = timezone.now() + timedelta(days=days)
-    with transaction.atomic(durable=True):
+    with own_transaction():
         owner = _owner(principal, agent_id)
         row = ApiKey.objects.create(
             tenant_id=principal.tenant_id,
@@ -99,7 +100,7 @@ def rotate_key(
     require(principal, "keys:manage")
     key = make_key_text(runtime().key_environment)
     expires_at = timezone.now() + timedelta(days=days)
-    with transaction.atomic(durable=True):
+    with own_transaction():
         old = _lock(principal, key_id)
         if old.owner_user_id not in (None, principal.user_id):
             raise NotAllowedError("keys:manage", "Only its owner rotates a key.")
@@ -141,7 +142,7 @@ def revoke_key(
     """
     require(principal, "keys:manage")
     text = clean_reason(reason)
-    with transaction.atomic(durable=True):
+    with own_transaction():
         key = _lock(principal, key_id)
         if key.revoked_at is not None:
             return

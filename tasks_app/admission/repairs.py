@@ -177,12 +177,7 @@ def repair_tasks(
         NotAllowedError, TenantSuspendedError, InvalidInputError, ReservedKeyError: no task was
             touched.
     """
-    kind = _parse(verb, payload, reason)
-    for need in needs_of(kind):
-        require(principal, need)
-    if not 1 <= len(tasks) <= BULK_MAX:
-        problem = FieldProblem("/tasks", "invalid_value", f"From 1 to {BULK_MAX} tasks.")
-        raise InvalidInputError(problem.detail, [problem])
+    check_repairs(principal, tasks=tasks, verb=verb, payload=payload, reason=reason)
     outcomes: list[Repaired | Refused] = []
     for task_id, expected_version in tasks:
         try:
@@ -201,6 +196,22 @@ def repair_tasks(
             outcome = Refused(task_id, fault)
         outcomes.append(outcome)
     return outcomes
+
+
+def check_repairs(
+    principal: Principal,
+    *,
+    tasks: Sequence[tuple[UUID, int | None]],
+    verb: str,
+    payload: Mapping[str, Any],
+    reason: str,
+) -> None:
+    """Refuse what cannot be done with any of the tasks. Raises: as `repair_tasks`."""
+    for need in needs_of(_parse(verb, payload, reason)):
+        require(principal, need)
+    if not 1 <= len(tasks) <= BULK_MAX:
+        problem = FieldProblem("/tasks", "invalid_value", f"From 1 to {BULK_MAX} tasks.")
+        raise InvalidInputError(problem.detail, [problem])
 
 
 def _parse(verb: str, payload: Mapping[str, Any], reason: str) -> RepairVerb:

@@ -6,13 +6,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 from django.db.models import F
 from django.db.models.functions import Now
 
 from tasks_app.admission import task_settings, tenant_audit
 from tasks_app.admission.firing import fire_one
 from tasks_app.admission.keys import clean_reason
+from tasks_app.admission.replays import own_transaction
 from tasks_app.admission.tasks import check_goal
 from tasks_app.domain.errors import (
     FieldProblem,
@@ -67,7 +68,7 @@ def create_schedule(principal: Principal, plan: Plan, *, request_id: str | None 
     _check(plan)
     schedule_id = uuid4()
     try:
-        with transaction.atomic(durable=True):
+        with own_transaction():
             now = database_now()
             thread = Thread.objects.create(
                 tenant_id=principal.tenant_id,
@@ -110,7 +111,7 @@ def pause_schedule(
     """
     text = clean_reason(reason)
     _visible(principal, schedule_id, "tasks:steer")
-    with transaction.atomic(durable=True):
+    with own_transaction():
         schedule = _locked(principal, schedule_id)
         if schedule.paused_at is None:
             rest = {"paused_at": Now(), "pause_reason": text, "due_at": None, "fires_at": None}
@@ -129,7 +130,7 @@ def resume_schedule(
     """
     text = clean_reason(reason)
     _visible(principal, schedule_id, "tasks:steer")
-    with transaction.atomic(durable=True):
+    with own_transaction():
         schedule = _locked(principal, schedule_id)
         if schedule.paused_at is not None:
             now = database_now()
@@ -151,7 +152,7 @@ def delete_schedule(
     """
     text = clean_reason(reason)
     _visible(principal, schedule_id, "tasks:cancel")
-    with transaction.atomic(durable=True):
+    with own_transaction():
         schedule = _locked(principal, schedule_id)
         _change(schedule, {"deleted_at": Now(), "due_at": None, "fires_at": None})
         _record(principal, schedule, "deleted", request_id, {"reason": text})
@@ -170,7 +171,7 @@ def fire_now(
     schedule = _visible(principal, schedule_id, "tasks:create")
     if schedule.owner_id != principal.user_id:
         raise NotAllowedError("tasks:create", "Only who made a schedule fires it.")
-    with transaction.atomic(durable=True):
+    with own_transaction():
         schedule = _locked(principal, schedule_id)
         task_id = fire_one(schedule, principal, key=f"{request_id or uuid4()}")
         # Last: its stream is locked until the commit.

@@ -78,18 +78,23 @@ class DecisionView(ApprovalObjectView):
             "expectedVersion": 1,
             "reason": "Read the report; the numbers are right.",
         },
+        keeps=True,
     )
     def post(self, request: Request, approval_id: UUID) -> Response:
         """Record the decision and return the approval as it stands then."""
         body = self.body(DecisionInput)
-        decide_approval(
-            self.principal,
-            approval_id=approval_id,
-            decision=body.decision,
-            args_sha256=body.args_sha256 or "",
-            expected_version=body.expected_version,
-            reason=body.reason,
-            source="rest",
-            request_id=self.request_id,
-        )
-        return answer(ApprovalOut.of(get_approval(self.principal, approval_id)))
+
+        def act() -> Response:
+            decide_approval(
+                self.principal,
+                approval_id=approval_id,
+                decision=body.decision,
+                args_sha256=body.args_sha256 or "",
+                expected_version=body.expected_version,
+                reason=body.reason,
+                source="rest",
+                request_id=self.request_id,
+            )
+            return answer(ApprovalOut.of(get_approval(self.principal, approval_id)))
+
+        return self.once(act)

@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlencode
 
@@ -16,6 +16,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 from typing_extensions import override
 
+from tasks_app.admission.idempotency import HEADER, clean_key
+from tasks_app.admission.replays import Kept, once
 from tasks_app.api.authentication import refuse_exposed
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import (
@@ -32,6 +34,8 @@ from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 # Marks of routes that need no capability: any principal, or nobody at all.
 SIGNED_IN = "signed_in"
 PUBLIC = "public"
+# The header of an answer that an earlier request was given.
+REPLAYED = "Idempotent-Replayed"
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CODES = {"extra_forbidden": "unknown_field", "missing": "required"}
@@ -167,6 +171,29 @@ class RuntimeView(APIView):
             problems = field_problems(error)
             raise InvalidInputError("The body does not fit.", problems) from None
 
+    def once(
+        self,
+        act: Callable[[], Response],
+        *,
+        hidden: Collection[str] = (),
+    ) -> Response:
+        """Answer as `act` does; the same request with the same Idempotency-Key is answered so again.
+
+        `hidden` names fields of the answer that are not kept: they are null in a repeat.
+        """
+        key = clean_key(self.request.headers.get(HEADER))
+        if key is None:
+            return act()
+        answers: list[Response] = []
+
+        def kept_act() -> Kept:
+            answers.append(act())
+            return _kept(answers[0], hidden)
+
+        request = {"route": self.request.path, "body": self.request.data}
+        kept = once(self.principal, key=key, request=request, act=kept_act)
+        return _replay(kept) if kept.replayed else answers[0]
+
     def query_as(self, model: type[ModelT]) -> ModelT:
         """Return the query, which was checked against the declared model."""
         if not isinstance(self.query, model):
@@ -237,6 +264,18 @@ def answer(
     """Return a model as JSON."""
     data = model.model_dump(mode="json", by_alias=True)
     return Response(data, status=status, headers=dict(headers or {}))
+
+
+def _kept(made: Response, hidden: Collection[str]) -> Kept:
+    body = made.data
+    if hidden:
+        body = {name: None if name in hidden else value for name, value in body.items()}
+    return Kept(made.status_code, body, dict(made.headers))
+
+
+def _replay(kept: Kept) -> Response:
+    headers = {**kept.headers, REPLAYED: "true"}
+    return Response(kept.body, status=kept.status, headers=headers)
 
 
 def request_id_of(request: Request | HttpRequest) -> str:

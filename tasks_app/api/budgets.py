@@ -33,20 +33,25 @@ class BudgetListView(RuntimeView):
         body=LimitInput,
         returns=LimitOut,
         example={"kind": "tokens", "period": "month", "limit": 50_000_000, "reason": "plan B"},
+        keeps=True,
     )
     def post(self, request: Request) -> Response:
         """Set or lift how much of a kind may be used; running tasks keep what they were granted."""
         body = self.body(LimitInput)
-        row = set_limit(
-            self.principal,
-            kind=body.kind,
-            limit=body.limit,
-            period=body.period,
-            agent_id=body.agent_id,
-            reason=body.reason,
-            request_id=self.request_id,
-        )
-        return answer(LimitOut.of(limit_row(row)))
+
+        def act() -> Response:
+            row = set_limit(
+                self.principal,
+                kind=body.kind,
+                limit=body.limit,
+                period=body.period,
+                agent_id=body.agent_id,
+                reason=body.reason,
+                request_id=self.request_id,
+            )
+            return answer(LimitOut.of(limit_row(row)))
+
+        return self.once(act)
 
 
 class PriceListView(RuntimeView):
@@ -74,16 +79,21 @@ class PriceListView(RuntimeView):
             "microsPerMillion": 2_500_000,
             "reason": "price list of May",
         },
+        keeps=True,
     )
     def post(self, request: Request) -> Response:
         """Say what a million units cost from now on."""
         body = self.body(PriceInput)
-        price = set_price(
-            self.principal,
-            subject=body.subject,
-            unit=body.unit,
-            micros_per_million=body.micros_per_million,
-            reason=body.reason,
-            request_id=self.request_id,
-        )
-        return answer(PriceOut.of(price_row(price)), status=201)
+
+        def act() -> Response:
+            price = set_price(
+                self.principal,
+                subject=body.subject,
+                unit=body.unit,
+                micros_per_million=body.micros_per_million,
+                reason=body.reason,
+                request_id=self.request_id,
+            )
+            return answer(PriceOut.of(price_row(price)), status=201)
+
+        return self.once(act)

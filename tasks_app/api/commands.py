@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from tasks_app.admission.commands import preview_command, submit_command
 from tasks_app.admission.idempotency import HEADER, clean_key
-from tasks_app.api.base import answer
+from tasks_app.api.base import REPLAYED, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import CommandInput
 from tasks_app.api.lists import CommandListQuery
@@ -55,7 +55,6 @@ class CommandListView(TaskObjectView):
             "no_open_question",
             "schema_mismatch",
             "command_not_applicable",
-            "idempotency_mismatch",
         ),
         example={
             "type": "adjust_goal",
@@ -87,7 +86,7 @@ class CommandListView(TaskObjectView):
         )
         headers = {"Location": reverse("runtime:commands", args=[task_id]), "Retry-After": "2"}
         if submitted.replayed:
-            headers["Idempotent-Replayed"] = "true"
+            headers[REPLAYED] = "true"
         return answer(CommandAccepted.of(submitted, task_id=task_id), status=202, headers=headers)
 
     def _preview(self, task_id: UUID, body: CommandInput) -> Response:

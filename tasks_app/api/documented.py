@@ -49,19 +49,25 @@ def documented(
     codes: tuple[str, ...] = (),
     example: Mapping[str, Any] | None = None,
     replays: bool = False,
+    replay_status: int | None = None,
+    keeps: bool = False,
     etag: bool = False,
     previews: type[BaseModel] | None = None,
 ) -> Callable[[F], F]:
     """Describe one method of a view; its docstring becomes the description.
 
     `codes` are those beyond what every such operation can answer; `replays` marks operations that
-    take an Idempotency-Key; `previews` is the answer to a dry run. Answers of
+    take an Idempotency-Key, `keeps` those whose answer is kept for it, and `replay_status` a replay's
+    own status; `previews` is the answer to a dry run. Answers of
     bytes are files, answers of text are event streams.
     """
 
     def decorate(method: F) -> F:
-        found = _codes(method, capability, codes, has_body=body is not None)
-        parameters = [*_query_parameters(query), *_headers(replays=replays, etag=etag)]
+        mismatch = ("idempotency_mismatch",) if replays or keeps else ()
+        progress = ("idempotency_in_progress",) if keeps else ()
+        needed = (*codes, *mismatch, *progress)
+        found = _codes(method, capability, needed, has_body=body is not None)
+        parameters = [*_query_parameters(query), *_headers(replays=replays or keeps, etag=etag)]
         decorated: F = extend_schema(
             operation_id=operation_id,
             summary=summary,
@@ -69,7 +75,7 @@ def documented(
             parameters=parameters,
             request=body,
             responses={
-                **_responses(returns, status, found, replays=replays, etag=etag),
+                **_responses(returns, status, found, replay_status=replay_status, etag=etag),
                 **({200: OpenApiResponse(previews, description="Dry run.")} if previews else {}),
             },
             examples=[OpenApiExample("Example", value=dict(example), request_only=True)]
@@ -108,7 +114,7 @@ def _responses(
     status: int,
     codes: set[str],
     *,
-    replays: bool,
+    replay_status: int | None,
     etag: bool,
 ) -> dict[Any, Any]:
     good: Any = returns
@@ -118,8 +124,10 @@ def _responses(
     elif returns is str:
         good, key = OpenApiTypes.STR, (status, "text/event-stream")
     responses: dict[Any, Any] = {key: OpenApiResponse(good, description="Done.")}
-    if replays and status == 201:
-        responses[200] = OpenApiResponse(good, description="Replay of an earlier request.")
+    if replay_status is not None:
+        responses[replay_status] = OpenApiResponse(
+            good, description="Replay of an earlier request."
+        )
     if etag:
         responses[304] = OpenApiResponse(None, description="Nothing changed.")
     by_status: dict[int, list[str]] = defaultdict(list)

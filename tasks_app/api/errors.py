@@ -91,6 +91,7 @@ KINDS: dict[str, Kind] = {
     "approval_decided": Kind(409, "The approval is decided already"),
     "approval_digest_required": Kind(409, "The digest of what was shown is missing"),
     "idempotency_mismatch": Kind(409, "The key stands for another request"),
+    "idempotency_in_progress": Kind(409, "The first request with this key is at work"),
     "last_admin": Kind(409, "The last admin stays"),
     "checkpoint_damaged": Kind(409, "The checkpoint cannot be trusted"),
     "version_hold": Kind(409, "The installed code does not fit the task"),
@@ -101,6 +102,7 @@ KINDS: dict[str, Kind] = {
     "unavailable": Kind(503, "The database does not answer"),
 }
 
+_SOON_SECONDS = 1
 _RETRY_SECONDS = 5
 _CROWDED_SECONDS = 10
 
@@ -195,6 +197,8 @@ def _headers(fault: RuntimeFault) -> dict[str, str]:
     headers = {"Cache-Control": "no-store"}
     if fault.code == "unauthenticated":
         headers["WWW-Authenticate"] = "Bearer"
+    if fault.code == "idempotency_in_progress":
+        headers["Retry-After"] = str(_SOON_SECONDS)
     if fault.code == "unavailable":
         headers["Retry-After"] = str(_RETRY_SECONDS)
     if kind_of(fault).status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -35,20 +35,25 @@ class KeyListView(RuntimeView):
         returns=KeyCreated,
         status=201,
         example={"name": "nightly import", "scopes": ["tasks:create", "tasks:read"], "days": 30},
+        keeps=True,
     )
     def post(self, request: Request) -> Response:
         """Make a key and show it this once."""
         body = self.body(KeyInput)
-        made = create_key(
-            self.principal,
-            name=body.name,
-            scopes=body.scopes,
-            days=body.days,
-            allowed_cidrs=body.allowed_cidrs,
-            agent_id=body.owner_agent,
-            request_id=self.request_id,
-        )
-        return _created(made)
+
+        def act() -> Response:
+            made = create_key(
+                self.principal,
+                name=body.name,
+                scopes=body.scopes,
+                days=body.days,
+                allowed_cidrs=body.allowed_cidrs,
+                agent_id=body.owner_agent,
+                request_id=self.request_id,
+            )
+            return _created(made)
+
+        return self.once(act, hidden={"key"})
 
 
 class KeyRotateView(RuntimeView):
@@ -57,12 +62,18 @@ class KeyRotateView(RuntimeView):
     capabilities: ClassVar = {"POST": "keys:manage"}
 
     @documented("rotateKey", "Rotate an API key", capability="keys:manage", body=RotateInput,
-                returns=KeyCreated, status=201)  # fmt: skip
+                returns=KeyCreated, status=201, keeps=True)  # fmt: skip
     def post(self, request: Request, key_id: UUID) -> Response:
         """Make the key that replaces this one; the old one ends within 24 hours."""
         body = self.body(RotateInput)
-        made = rotate_key(self.principal, key_id=key_id, days=body.days, request_id=self.request_id)
-        return _created(made)
+
+        def act() -> Response:
+            made = rotate_key(
+                self.principal, key_id=key_id, days=body.days, request_id=self.request_id
+            )
+            return _created(made)
+
+        return self.once(act, hidden={"key"})
 
 
 class KeyRevokeView(RuntimeView):
@@ -71,12 +82,18 @@ class KeyRevokeView(RuntimeView):
     capabilities: ClassVar = {"POST": "keys:manage"}
 
     @documented("revokeKey", "Revoke an API key", capability="keys:manage", body=ReasonInput,
-                returns=None, status=204)  # fmt: skip
+                returns=None, status=204, keeps=True)  # fmt: skip
     def post(self, request: Request, key_id: UUID) -> Response:
         """End the key for ever."""
         body = self.body(ReasonInput)
-        revoke_key(self.principal, key_id=key_id, reason=body.reason, request_id=self.request_id)
-        return Response(status=204)
+
+        def act() -> Response:
+            revoke_key(
+                self.principal, key_id=key_id, reason=body.reason, request_id=self.request_id
+            )
+            return Response(status=204)
+
+        return self.once(act)
 
 
 def _created(made: CreatedKey) -> Response:

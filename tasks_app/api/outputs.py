@@ -456,9 +456,9 @@ class KeyPage(ListPage[KeyOut]):
 
 
 class KeyCreated(Output):
-    """A new key; `key` is shown this once."""
+    """A new key; `key` is shown this once, and null where the answer is repeated."""
 
     id: UUID
     key_id: str
-    key: str
+    key: str | None
     expires_at: datetime

@@ -11,8 +11,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tasks_app.admission.idempotency import HEADER, clean_key
-from tasks_app.admission.repairs import Refused, Repaired, repair_task, repair_tasks
-from tasks_app.api.base import Output, RuntimeView, answer
+from tasks_app.admission.repairs import (
+    Refused,
+    Repaired,
+    check_repairs,
+    repair_task,
+    repair_tasks,
+)
+from tasks_app.admission.replays import Kept, once
+from tasks_app.api.base import REPLAYED, Output, RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import RepairInput, RepairManyInput
 from tasks_app.api.lists import HeldQuery, RepairListQuery
@@ -37,7 +44,6 @@ _CODES = (
     "initiator_revoked",
     "unknown_workflow",
     "repair_not_applicable",
-    "idempotency_mismatch",
 )
 
 
@@ -179,7 +185,7 @@ class RepairListView(TaskObjectView):
         address = reverse("runtime:task-repairs", args=[task_id])
         headers = {"Location": address, "Retry-After": "2"}
         if repaired.replayed:
-            headers["Idempotent-Replayed"] = "true"
+            headers[REPLAYED] = "true"
         return answer(RepairAccepted.of(repaired), status=202, headers=headers)
 
     def _id_of(self, task_id: UUID, key: str | None) -> UUID:
@@ -199,7 +205,7 @@ class RepairManyView(RuntimeView):
         capability="deadletters:manage (and ledger:resolve for settle_effect)",
         body=RepairManyInput,
         returns=RepairManyOut,
-        replays=True,
+        keeps=True,
         example={"verb": "requeue", "cause": "too_many_recoveries", "dryRun": True},
     )
     def post(self, request: Request) -> Response:
@@ -209,7 +215,11 @@ class RepairManyView(RuntimeView):
         `tasks` back to repair them. The answer says of each what became of it.
         """
         body = self.body(RepairManyInput)
-        return answer(self._preview(body) if body.dry_run else self._repair(body))
+        if body.dry_run:
+            return answer(self._preview(body))
+        bulk_id, replayed = self._bulk_id(body)
+        out = self._repair(body, bulk_id)
+        return answer(out, headers={REPLAYED: "true"} if replayed else {})
 
     def _preview(self, body: RepairManyInput) -> RepairManyOut:
         check_payload(body.verb, body.payload)
@@ -235,11 +245,11 @@ class RepairManyView(RuntimeView):
             ],
         )
 
-    def _repair(self, body: RepairManyInput) -> RepairManyOut:
+    def _repair(self, body: RepairManyInput, bulk_id: UUID) -> RepairManyOut:
         outcomes = repair_tasks(
             self.principal,
-            tasks=[(target.task_id, target.expected_version) for target in body.tasks],
-            bulk_id=body.bulk_id or self._bulk_id(),
+            tasks=_targets(body),
+            bulk_id=bulk_id,
             verb=body.verb,
             payload=body.payload,
             reason=body.reason,
@@ -256,10 +266,30 @@ class RepairManyView(RuntimeView):
             tasks=[],
         )
 
-    def _bulk_id(self) -> UUID:
+    def _bulk_id(self, body: RepairManyInput) -> tuple[UUID, bool]:
+        """Return what the repairs' ids are made of, and whether the request is a repeat."""
         key = clean_key(self.request.headers.get(HEADER))
-        actor = f"repairs:{self.principal.actor}"
-        return uuid.uuid5(self.principal.tenant_id, f"{actor}:{key}") if key else uuid.uuid4()
+        if key is None:
+            return body.bulk_id or uuid.uuid4(), False
+
+        def checked() -> Kept:
+            check_repairs(
+                self.principal,
+                tasks=_targets(body),
+                verb=body.verb,
+                payload=body.payload,
+                reason=body.reason,
+            )
+            return Kept(200, None)
+
+        request = {"route": self.request.path, "body": self.request.data}
+        kept = once(self.principal, key=key, request=request, act=checked)
+        made_of = f"repairs:{self.principal.actor}:{key}"
+        return body.bulk_id or uuid.uuid5(self.principal.tenant_id, made_of), kept.replayed
+
+
+def _targets(body: RepairManyInput) -> list[tuple[UUID, int | None]]:
+    return [(target.task_id, target.expected_version) for target in body.tasks]
 
 
 class HeldListView(RuntimeView):

@@ -44,28 +44,33 @@ class ScheduleListView(RuntimeView):
             "cron": "0 7 * * MON-FRI",
             "timeZone": "Europe/Berlin",
         },
+        keeps=True,
     )
     def post(self, request: Request) -> Response:
         """Start a workflow at times; its tasks are the caller's."""
         body = self.body(ScheduleInput)
-        plan = Plan(
-            name=body.name,
-            workflow=body.workflow,
-            goal=body.goal,
-            timing=Timing(body.cron, body.interval_seconds, body.time_zone),
-            title=body.title,
-            priority=body.priority,
-            budget=body.budget.model_dump(exclude_none=True) if body.budget else {},
-            overlap=Overlap(body.overlap),
-            catch_up_limit=body.catch_up_limit,
-            jitter_seconds=body.jitter_seconds,
-        )
-        made = schedules.create_schedule(self.principal, plan, request_id=self.request_id)
-        return answer(
-            ScheduleOut.of(schedule_row(made)),
-            status=201,
-            headers={"Location": f"/runtime/schedules/{made.pk}"},
-        )
+
+        def act() -> Response:
+            plan = Plan(
+                name=body.name,
+                workflow=body.workflow,
+                goal=body.goal,
+                timing=Timing(body.cron, body.interval_seconds, body.time_zone),
+                title=body.title,
+                priority=body.priority,
+                budget=body.budget.model_dump(exclude_none=True) if body.budget else {},
+                overlap=Overlap(body.overlap),
+                catch_up_limit=body.catch_up_limit,
+                jitter_seconds=body.jitter_seconds,
+            )
+            made = schedules.create_schedule(self.principal, plan, request_id=self.request_id)
+            return answer(
+                ScheduleOut.of(schedule_row(made)),
+                status=201,
+                headers={"Location": f"/runtime/schedules/{made.pk}"},
+            )
+
+        return self.once(act)
 
 
 class _OneSchedule(RuntimeView):
@@ -91,14 +96,18 @@ class SchedulePauseView(_OneSchedule):
     capabilities: ClassVar = {"POST": "tasks:steer"}
 
     @documented("pauseSchedule", "Pause a schedule", capability="tasks:steer", body=ReasonInput,
-                returns=ScheduleOut)  # fmt: skip
+                returns=ScheduleOut, keeps=True)  # fmt: skip
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Start nothing until it is resumed; the times that pass are not made up for."""
         reason = self.body(ReasonInput).reason
-        row = schedules.pause_schedule(
-            self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
-        )
-        return answer(ScheduleOut.of(schedule_row(row)))
+
+        def act() -> Response:
+            row = schedules.pause_schedule(
+                self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
+            )
+            return answer(ScheduleOut.of(schedule_row(row)))
+
+        return self.once(act)
 
 
 class ScheduleResumeView(_OneSchedule):
@@ -107,14 +116,18 @@ class ScheduleResumeView(_OneSchedule):
     capabilities: ClassVar = {"POST": "tasks:steer"}
 
     @documented("resumeSchedule", "Resume a schedule", capability="tasks:steer", body=ReasonInput,
-                returns=ScheduleOut)  # fmt: skip
+                returns=ScheduleOut, keeps=True)  # fmt: skip
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Go on from now."""
         reason = self.body(ReasonInput).reason
-        row = schedules.resume_schedule(
-            self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
-        )
-        return answer(ScheduleOut.of(schedule_row(row)))
+
+        def act() -> Response:
+            row = schedules.resume_schedule(
+                self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
+            )
+            return answer(ScheduleOut.of(schedule_row(row)))
+
+        return self.once(act)
 
 
 class ScheduleFireView(_OneSchedule):
@@ -123,14 +136,18 @@ class ScheduleFireView(_OneSchedule):
     capabilities: ClassVar = {"POST": "tasks:create"}
 
     @documented("fireSchedule", "Fire a schedule now", capability="tasks:create", body=ReasonInput,
-                returns=FiredOut)  # fmt: skip
+                returns=FiredOut, keeps=True)  # fmt: skip
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Start the task once; null when the overlap rule leaves it out."""
         self.body(ReasonInput)
-        task_id = schedules.fire_now(
-            self.principal, schedule_id=schedule_id, request_id=self.request_id
-        )
-        return answer(FiredOut(task_id=task_id))
+
+        def act() -> Response:
+            task_id = schedules.fire_now(
+                self.principal, schedule_id=schedule_id, request_id=self.request_id
+            )
+            return answer(FiredOut(task_id=task_id))
+
+        return self.once(act)
 
 
 class ScheduleDeleteView(_OneSchedule):
@@ -139,11 +156,15 @@ class ScheduleDeleteView(_OneSchedule):
     capabilities: ClassVar = {"POST": "tasks:cancel"}
 
     @documented("deleteSchedule", "Delete a schedule", capability="tasks:cancel", body=ReasonInput,
-                returns=None, status=204)  # fmt: skip
+                returns=None, status=204, keeps=True)  # fmt: skip
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """End it for good; tasks that it started stay and go on."""
         reason = self.body(ReasonInput).reason
-        schedules.delete_schedule(
-            self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
-        )
-        return Response(status=204)
+
+        def act() -> Response:
+            schedules.delete_schedule(
+                self.principal, schedule_id=schedule_id, reason=reason, request_id=self.request_id
+            )
+            return Response(status=204)
+
+        return self.once(act)

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.admission.tasks import admit_task
-from tasks_app.api.base import Input, RuntimeView, answer
+from tasks_app.api.base import REPLAYED, Input, RuntimeView, answer
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import TaskInput
 from tasks_app.api.lists import TaskListQuery
@@ -54,9 +54,9 @@ class TaskListView(RuntimeView):
         returns=TaskCreated,
         status=201,
         replays=True,
+        replay_status=200,
         codes=(
             "unknown_workflow",
-            "idempotency_mismatch",
             "budget_required",
             "budget_insufficient",
         ),
@@ -89,7 +89,7 @@ class TaskListView(RuntimeView):
         created = TaskCreated.of(snapshot)
         headers = {"Location": created.status_url}
         if admitted.replayed:
-            headers["Idempotent-Replayed"] = "true"
+            headers[REPLAYED] = "true"
         return answer(created, status=200 if admitted.replayed else 201, headers=headers)
 
 

@@ -5,6 +5,7 @@ from django.urls import URLPattern, URLResolver, include, path, re_path
 from tasks_app.api import (
     approvals,
     budgets,
+    bulk,
     catalogue,
     commands,
     files,
@@ -26,6 +27,7 @@ _resources: list[URLPattern | URLResolver] = [
     path("tasks/<uuid:task_id>", tasks.TaskView.as_view(), name="task"),
     path("tasks/<uuid:task_id>/commands", commands.CommandListView.as_view(), name="commands"),
     path("tasks/<uuid:task_id>/repairs", repairs.RepairListView.as_view(), name="task-repairs"),
+    path("commands", bulk.CommandManyView.as_view(), name="bulk-commands"),
     path("repairs", repairs.RepairManyView.as_view(), name="repairs"),
     path("dead-letters", repairs.HeldListView.as_view(), name="dead-letters"),
     path("dead-letters/causes", repairs.CauseListView.as_view(), name="dead-letter-causes"),

@@ -296,6 +296,12 @@ class IdempotencyMismatchError(RuntimeFault):
     code = "idempotency_mismatch"
 
 
+class IdempotencyInProgressError(RuntimeFault):
+    """The first request with this key has not been answered yet."""
+
+    code = "idempotency_in_progress"
+
+
 class CorruptCheckpointError(RuntimeFault):
     """The newest checkpoint cannot be trusted; the task needs a person."""
 

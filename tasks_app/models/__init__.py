@@ -7,6 +7,7 @@ from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step,
 from tasks_app.models.journal import Event
 from tasks_app.models.plan import PlanVersion
 from tasks_app.models.repair import Repair
+from tasks_app.models.replay import KeptAnswer
 from tasks_app.models.run import Run, ThreadState
 from tasks_app.models.schedule import Schedule
 from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
@@ -22,6 +23,7 @@ __all__ = [
     "Budget",
     "Checkpoint",
     "Event",
+    "KeptAnswer",
     "Membership",
     "Outbox",
     "PlanVersion",

@@ -55,6 +55,7 @@ def steer(kind: str) -> dict[str, Any]:
 DECISION = {"decision": "approve", "argsSha256": DIGEST, "expectedVersion": 1, "reason": REASON}
 REPAIR = {"verb": "requeue", "expectedVersion": 1, "reason": REASON}
 PREVIEW = {"verb": "requeue", "cause": "too_many_recoveries", "dryRun": True}
+PAUSE_ALL = {"type": "pause", "select": {}, "reason": REASON}
 ROUTES = (
     Route("/runtime/tasks", "tasks:read", 200),
     Route("/runtime/tasks", "tasks:create", 201, task_body()),
@@ -65,6 +66,8 @@ ROUTES = (
     Route("/runtime/tasks/{task}/repairs", "tasks:read", 200),
     # The task is not held: who may repair is told so, everybody else does not get that far.
     Route("/runtime/tasks/{task}/repairs", "deadletters:manage", 409, REPAIR),
+    Route("/runtime/commands", "tasks:steer", 200, PAUSE_ALL),
+    Route("/runtime/commands", "tasks:cancel", 200, {**PAUSE_ALL, "type": "cancel"}),
     Route("/runtime/repairs", "deadletters:manage", 200, PREVIEW),
     Route("/runtime/dead-letters", "tasks:read", 200),
     Route("/runtime/dead-letters/causes", "tasks:read", 200),
