@@ -250,6 +250,12 @@ def total_usage(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> list[UsageTotal
     return [UsageTotal(*values) for values in rows]
 
 
+def newest_usage(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> tuple[str, int, int] | None:
+    """Return model, input and output tokens of the newest call among some tasks."""
+    rows = Usage.objects.filter(tenant_id=tenant_id, task_id__in=task_ids).order_by("-id")
+    return rows.values_list("model", "input_tokens", "output_tokens").first()
+
+
 def usage_by_task(*, tenant_id: UUID, task_ids: Sequence[UUID]) -> dict[UUID, list[UsageTotal]]:
     """Return totals by model, caller and currency for each of some tasks; none for who used none."""
     rows = (

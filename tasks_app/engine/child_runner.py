@@ -1,6 +1,7 @@
 """Runs a step that is a task of its own: started once, in the commit that waits for it."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -13,9 +14,20 @@ from tasks_app.domain.errors import (
     InvalidInputError,
 )
 from tasks_app.domain.states import TERMINAL, TaskStatus
-from tasks_app.engine import budget_grants, children, intake, plans, step_runner, transitions
+from tasks_app.engine import (
+    budget_grants,
+    child_events,
+    children,
+    intake,
+    plans,
+    step_runner,
+    thread_values,
+    transitions,
+)
 from tasks_app.engine.intake import NewTask
+from tasks_app.engine.lease import database_now
 from tasks_app.engine.session import SliceDone, SliceSession
+from tasks_app.events.catalogue import EventType
 from tasks_app.models import Step, Task
 from tasks_app.workflows import GoalError, Retry, Workflow, registry
 from tasks_app.workflows.definition import StepDefinition
@@ -86,6 +98,7 @@ def _start(session: SliceSession, step: Step) -> None:
     syncpoints.reach("child.before_start", task.id, task.fence)
     with session.owned(undisturbed=True):
         _store(task.tenant_id, child)
+        session.hold_event(EventType.CHILD, child_events.facts_of(step, child_id, "started"))
         # Held only now: a command that comes first must not store a step without its child.
         if waits:
             session.hold_result(step, "waiting", finished=False)
@@ -95,6 +108,7 @@ def _start(session: SliceSession, step: Step) -> None:
         if waits:
             _wait(session, child_id)
     syncpoints.reach("child.after_start", task.id, task.fence)
+    syncpoints.reach("sub.registered", child_id)
     if waits:
         raise SliceDone("child")
 
@@ -122,6 +136,7 @@ def _join(session: SliceSession, step: Step, child_id: UUID) -> None:
             _wait(session, child_id)
     if status not in TERMINAL:
         raise SliceDone("child")
+    _tell_end(session, step, child)
     if status is not TaskStatus.COMPLETED:
         told = (child.error or {}).get("message") or child.stop_reason
         raise ChildError(
@@ -132,6 +147,15 @@ def _join(session: SliceSession, step: Step, child_id: UUID) -> None:
         )
     step_runner.succeed(session, step, child.result)
     session.commit(checkpoint="child")
+
+
+def _tell_end(session: SliceSession, step: Step, child: Task) -> None:
+    """Hold what the next commit tells of a child's end."""
+    end = child_events.end_of(step, child)
+    session.hold_event(EventType.CHILD, end)
+    if end["externalId"]:
+        answer = child_events.answer_of(step, child, end)
+        session.hold_event(EventType.MESSAGE, thread_values.checked(answer))
 
 
 def _wait(session: SliceSession, child_id: UUID) -> None:
@@ -167,6 +191,13 @@ def _approved_before(session: SliceSession, definition: type[Workflow[Any, Any]]
     return sorted(registry.effect_names(definition).intersection(before))
 
 
+def _deadline(parent: Task, step: Step) -> datetime | None:
+    """Return when a child must have ended: never later than its parent."""
+    seconds = step.options.get("timeout_seconds")
+    own = None if seconds is None else database_now() + timedelta(seconds=seconds)
+    return min((at for at in (parent.deadline_at, own) if at is not None), default=None)
+
+
 def _row(
     session: SliceSession,
     step: Step,
@@ -179,7 +210,7 @@ def _row(
     parent = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
     before = _approved_before(session, definition)
     share = step.options.get("budget_share")
-    deadline = parent.deadline_at
+    deadline = _deadline(parent, step)
     return NewTask(
         id=child_id,
         columns={

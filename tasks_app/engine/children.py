@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from tasks_app import syncpoints
 from tasks_app.domain.states import TERMINAL, TaskStatus
-from tasks_app.engine import command_intake, continuation
+from tasks_app.engine import child_events, command_intake, continuation
 from tasks_app.models import Step, Task
 
 BATCH = 200
@@ -53,7 +53,9 @@ def on_end(tenant_id: UUID, task_id: UUID, target: TaskStatus, parent_id: UUID |
     Transaction: the caller's, which ends the task; what follows has transactions of its own.
     """
     if parent_id is not None:
+        transaction.on_commit(lambda: syncpoints.reach("sub.after_terminal", task_id), robust=True)
         transaction.on_commit(lambda: wake_parent(tenant_id, parent_id), robust=True)
+        transaction.on_commit(lambda: child_events.tell_end(task_id, tenant_id), robust=True)
     if target in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         transaction.on_commit(lambda: cancel_live(tenant_id, task_id, target), robust=True)
 

@@ -158,9 +158,13 @@ class Scope:
         *,
         wait: bool = True,
         budget_share: float | None = None,
+        timeout_seconds: float | None = None,
+        external_id: str = "",
     ) -> Any:
         with self._entered():
-            options = child_options(workflow, wait, budget_share, "fail")
+            options = child_options(
+                workflow, wait, budget_share, "fail", timeout_seconds, external_id
+            )
             row = self.memo.reach(name, "child", workflow.workflow_name, ((goal,), {}), options)
             self._await(row, child_runner.run_child)
             value = self._value(row)

@@ -78,6 +78,7 @@ class ClaimedTask:
     active_seconds: float
     deadline_at: datetime | None
     thread_id: UUID | None
+    parent_id: UUID | None
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import DatabaseError, InterfaceError
 from django.db.models.functions import Now
 
+from tasks_app import syncpoints
 from tasks_app.domain.errors import (
     ConfigurationError,
     CorruptCheckpointError,
@@ -22,6 +23,7 @@ from tasks_app.domain.errors import (
 from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import (
     checkpoints,
+    child_events,
     child_runner,
     continuation,
     delivery,
@@ -44,7 +46,7 @@ from tasks_app.engine import (
 from tasks_app.engine import (
     lease as leases,
 )
-from tasks_app.engine.lease import Lease
+from tasks_app.engine.lease import ClaimedTask, Lease
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.models import Slice, Step
 from tasks_app.workflows.functions import FunctionWorkflow
@@ -137,6 +139,8 @@ def _run(lease: Lease) -> str:
 def _open(lease: Lease) -> SliceSession:
     """Load and verify what the slice continues from (mission M12, engine contract 7)."""
     task = lease.task
+    if task.parent_id is not None:
+        _begin_child(task)
     definition = versions.installed(task)
     document = checkpoints.load_newest(task.tenant_id, task.id, task.checkpoint_seq)
     session = SliceSession(lease, definition)
@@ -147,6 +151,12 @@ def _open(lease: Lease) -> SliceSession:
     if definition.version != task.workflow_version:
         version_changes.settle(session, document.variables if document else {})
     return session
+
+
+def _begin_child(task: ClaimedTask) -> None:
+    if task.fence == 1:
+        child_events.tell_running(task.id, task.tenant_id, task.fence)
+    syncpoints.reach("sub.before_run", task.id, task.fence)
 
 
 def _park(lease: Lease, error: RuntimeFault) -> str:

@@ -36,6 +36,7 @@ TASK_COLUMNS = (
     "active_seconds",
     "deadline_at",
     "thread_id",
+    "parent_id",
 )
 
 # One statement for the lease of one process; the lock comes before the time is read.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 from uuid import UUID
 
 from django.db import connection
@@ -27,7 +27,7 @@ from tasks_app.events.catalogue import EventType
 from tasks_app.models import Step, Task
 from tasks_app.tools import artifact_store
 from tasks_app.tools.artifact_store import StoredBlob
-from tasks_app.workflows import ArtifactRef, ItemList
+from tasks_app.workflows import ArtifactRef, ItemList, ModelFailedError
 
 _PROGRESS_PAUSE_SECONDS = 0.25
 _ITEM_STRIDE = 50
@@ -153,6 +153,12 @@ class RunningStep:
         message = {key: value for key, value in given.items() if key == "content" or value}
         self._session.hold_event(EventType.MESSAGE, thread_values.checked(message))
         return str(given["id"])
+
+    def model_failed(self, message: str, *, model: str = "") -> NoReturn:
+        self.message(message)
+        told = {"message": secret_values.scrub(message)[:_MESSAGE_MAX], "model": model}
+        self._session.hold_event(EventType.MODEL_ERROR, {**told, "step": self._step_key})
+        raise ModelFailedError(message)
 
     def set_values(self, **values: Any) -> None:
         self._session.hold_event(

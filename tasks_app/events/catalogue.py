@@ -30,6 +30,8 @@ class EventType(StrEnum):
     REPAIRED = "repaired"
     INPUT_REQUIRED = "input_required"
     BUDGET = "budget"
+    CHILD = "child"
+    MODEL_ERROR = "model_error"
     DELIVERY = "delivery"
     TERMINAL = "terminal"
 
@@ -114,6 +116,7 @@ class MessageData(TypedDict):
     name: NotRequired[str]
     toolCalls: NotRequired[list[Mapping[str, object]]]
     toolCallId: NotRequired[str]
+    additionalKwargs: NotRequired[Mapping[str, object]]
     step: NotRequired[str]
 
 
@@ -162,6 +165,27 @@ class InputRequiredData(TypedDict):
     approvalId: NotRequired[str]
 
 
+class ChildData(TypedDict):
+    """A child was `started`, is `running`, or ended as `completed`, `failed`, `cancelled` or `timed_out`."""
+
+    status: str
+    executionId: str
+    externalId: str
+    workflow: str
+    step: str
+    message: NotRequired[str]
+    resultSha256: NotRequired[str]
+    tokenUsage: NotRequired[Mapping[str, int]]
+
+
+class ModelErrorData(TypedDict):
+    """A model gave up: what it said instead of an answer."""
+
+    message: str
+    model: str
+    step: str
+
+
 class DeliveryData(TypedDict):
     """The receipt of a run: what it made and handed over; `satisfied` when nothing was kept back."""
 
@@ -196,6 +220,8 @@ DATA_SHAPES: Mapping[EventType, type] = {
     EventType.STEERING_APPLIED: SteeringAppliedData,
     EventType.REPAIRED: RepairedData,
     EventType.INPUT_REQUIRED: InputRequiredData,
+    EventType.CHILD: ChildData,
+    EventType.MODEL_ERROR: ModelErrorData,
     EventType.DELIVERY: DeliveryData,
     EventType.TERMINAL: TerminalData,
 }

@@ -20,6 +20,7 @@ from tasks_app.models import Event, Run, Task
 from tasks_app.queries.events import EventRow
 
 RUN_BITS = 32
+CHILD = "child"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,25 @@ class Window:
     limit: int = 50
     before: int | None = None
     after: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChildFilter:
+    """A task that a run started: by the id from outside that it answers, or by its own."""
+
+    task_id: str = ""
+    execution_id: str = ""
+
+    @property
+    def condition(self) -> Q:
+        """Return the condition on events."""
+        found = Q(type=CHILD)
+        if self.execution_id:
+            found &= Q(data__executionId=self.execution_id)
+        if self.task_id:
+            own = Q(data__externalId="", data__executionId=self.task_id)
+            found &= Q(data__externalId=self.task_id) | own
+        return found
 
 
 def thread_seq(number: int, seq: int) -> int:
@@ -92,16 +112,20 @@ def list_run_events(
     limit: int = 500,
     types: Collection[str] | None = None,
     message_types: Collection[str] = (),
+    child: ChildFilter | None = None,
 ) -> tuple[RunEvent, ...]:
     """Return events of a run after the one numbered `after`, in order.
 
     Args:
         types: only these; a `message` also if its own type is among `message_types`.
+        child: only what tells of one task that the run started.
     """
     rows = Event.objects.visible_to(principal).filter(task_id=task_id, seq__gt=after)
     if types is not None:
         wanted = Q(type__in=types) | Q(type=MESSAGE, data__type__in=message_types)
         rows = rows.filter(wanted)
+    if child is not None:
+        rows = rows.filter(child.condition)
     return _read(rows.order_by("seq")[:limit])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ledger_app.queries import UsageTotal, usage_by_task
+from ledger_app.queries import UsageTotal, newest_usage, usage_by_task
 from tasks_app.domain.principal import Principal
 from tasks_app.models import Task
 
@@ -41,12 +41,23 @@ class ModelUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextUse:
+    """How much the newest call of a model in a thread carried and answered."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadUsage:
-    """Tokens of a thread's runs together."""
+    """Tokens of a thread's runs together; `context` is there once a model was called."""
 
     total: RunUsage
     runs: int
     by_model: Mapping[str, ModelUse]
+    context: ContextUse | None = None
 
 
 def usage_of_runs(principal: Principal, task_ids: Sequence[UUID]) -> dict[UUID, RunUsage]:
@@ -61,7 +72,16 @@ def usage_of_runs(principal: Principal, task_ids: Sequence[UUID]) -> dict[UUID, 
     return {task_id: _usage(found) for task_id, found in parts.items()}
 
 
-def sum_of(usages: Collection[RunUsage]) -> ThreadUsage:
+def context_of(principal: Principal, task_ids: Sequence[UUID]) -> ContextUse | None:
+    """Return the newest call that one of the runs made itself."""
+    newest = newest_usage(tenant_id=principal.tenant_id, task_ids=task_ids)
+    if newest is None:
+        return None
+    model, spent, made = newest
+    return ContextUse(model, spent, made, spent + made)
+
+
+def sum_of(usages: Collection[RunUsage], context: ContextUse | None = None) -> ThreadUsage:
     """Return the sum over runs."""
     tokens: Counter[str] = Counter()
     callers: Counter[str] = Counter(dict.fromkeys(CALLERS, 0))
@@ -78,7 +98,7 @@ def sum_of(usages: Collection[RunUsage]) -> ThreadUsage:
         by_model=dict(tokens),
     )
     by_model = {model: ModelUse(tokens[model], runs[model]) for model in tokens}
-    return ThreadUsage(total, len(usages), by_model)
+    return ThreadUsage(total, len(usages), by_model, context)
 
 
 def _caller(used: UsageTotal, *, is_child: bool) -> str:

@@ -14,7 +14,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import CancelAction, RunStatus, Slot, is_over, run_status
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.models import Event, Run, Task
-from tasks_app.queries.run_usage import RunUsage, ThreadUsage, sum_of, usage_of_runs
+from tasks_app.queries.run_usage import RunUsage, ThreadUsage, context_of, sum_of, usage_of_runs
 
 _STARTED = Q(task__started_at__isnull=False)
 _QUEUED = Q(task__status=TaskStatus.QUEUED)
@@ -151,7 +151,8 @@ def usage_of_thread(
     if not include_active:
         rows = rows.filter(task__status__in=TERMINAL)
     task_ids = list(rows.values_list("pk", flat=True))
-    return sum_of(usage_of_runs(principal, task_ids).values())
+    usages = usage_of_runs(principal, task_ids).values()
+    return sum_of(usages, context_of(principal, task_ids))
 
 
 def has_live_children(principal: Principal, task_id: UUID) -> bool:

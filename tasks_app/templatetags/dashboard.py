@@ -180,6 +180,12 @@ def _budget_lead(facts: dict[str, Any]) -> list[str]:
     ]
 
 
+def _child_lead(facts: dict[str, Any]) -> list[str]:
+    lead = [str(facts.get(name, "")) for name in ("workflow", "status", "message")]
+    facts.clear()
+    return lead
+
+
 def _delivery_lead(facts: dict[str, Any]) -> list[str]:
     paths, outcome = facts.get("paths", []), word(facts.get("outcome", ""), "task")
     facts.clear()
@@ -203,6 +209,7 @@ _LEADS: dict[str, Callable[[dict[str, Any]], list[str]]] = {
     "budget": _budget_lead,
     "input_required": _waiting_lead,
     "task.snapshot": lambda facts: [str(facts.pop("reason", ""))],
+    "child": _child_lead,
     "delivery": _delivery_lead,
     "terminal": _end_lead,
 }

@@ -77,6 +77,8 @@ LOOKS: dict[str, dict[str, Look]] = {
         "budget": Look(_("Budget"), "warning", "amber"),
         "repaired": Look(_("Repaired"), "recover", "violet"),
         "input_required": Look(_("Input required"), "warning", "amber"),
+        "child": Look(_("Child task"), "note", "blue"),
+        "model_error": Look(_("Model error"), "warning", "amber"),
         "delivery": Look(_("Delivery"), "doc", "green"),
         "terminal": Look(_("Ended"), "stop", "neutral"),
     },

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO, ClassVar, Generic, Protocol, TypeVar, get_args
+from typing import Any, BinaryIO, ClassVar, Generic, NoReturn, Protocol, TypeVar, get_args
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -190,6 +190,12 @@ class StepContext(Protocol):
             type: `ai`, `tool`, `human` or `system`.
             tool_calls: what a model asks for, each with `id`, `name` and `args`.
             tool_call_id: the call that a tool's message answers.
+        """
+
+    def model_failed(self, message: str, *, model: str = "") -> NoReturn:
+        """Say what a model that gave up has said, and fail this try: no answer is no success.
+
+        Raises: ModelFailedError.
         """
 
     def set_values(self, **values: Any) -> None:

@@ -140,12 +140,16 @@ class Scope(Protocol):
         *,
         wait: bool = True,
         budget_share: float | None = None,
+        timeout_seconds: float | None = None,
+        external_id: str = "",
     ) -> Any:
         """Start a task of its own, once, and return its result, or its id without waiting.
 
         Args:
             wait: no process is held meanwhile.
             budget_share: how much of this task's budget the child may spend, above 0 to 1.
+            timeout_seconds: the child fails when it takes longer from its start on.
+            external_id: an id from outside; see `PlanBuilder.child`.
 
         Raises: StepFailedError when the child fails or is cancelled; its facts name the child.
         """

@@ -198,6 +198,8 @@ class PlanBuilder:
         wait: bool = True,
         budget_share: float | None = None,
         on_failure: str = "fail",
+        timeout_seconds: float | None = None,
+        external_id: str = "",
     ) -> StepRef:
         """Plan a task of its own, started once; its result is the step's.
 
@@ -208,8 +210,13 @@ class PlanBuilder:
             wait: False goes on at once with the child's id as the result.
             budget_share: how much of this task's budget the child may spend, above 0 to 1.
             on_failure: of a child that fails or is cancelled: "fail" the task or "skip" the step.
+            timeout_seconds: the child fails when it takes longer from its start on.
+            external_id: an id from outside, such as a model's tool call, told with the child's
+                events and answered by a message with its result.
         """
-        options = child_options(workflow, wait, budget_share, on_failure)
+        options = child_options(
+            workflow, wait, budget_share, on_failure, timeout_seconds, external_id
+        )
         fields = goal if isinstance(goal, dict) else {}
         return self._add(
             "child", name or workflow.workflow_name, () if fields else (goal,), fields, options
@@ -325,7 +332,12 @@ def approval_options(
 
 
 def child_options(
-    workflow: Any, wait: bool, budget_share: float | None, on_failure: str
+    workflow: Any,
+    wait: bool,
+    budget_share: float | None,
+    on_failure: str,
+    timeout_seconds: float | None = None,
+    external_id: str = "",
 ) -> dict[str, Any]:
     """Return what a step stores that starts a child.
 
@@ -343,9 +355,15 @@ def child_options(
         raise ConfigurationError("budget_share must be above 0 and at most 1")
     if on_failure not in {"fail", "skip"}:
         raise ConfigurationError("on_failure of a child must be fail or skip")
+    if timeout_seconds is not None and timeout_seconds <= 0:
+        raise ConfigurationError("timeout_seconds of a child must be above 0")
     options: dict[str, Any] = {"workflow": workflow.workflow_name, "wait": wait}
     if budget_share is not None:
         options["budget_share"] = budget_share
+    if timeout_seconds is not None:
+        options["timeout_seconds"] = timeout_seconds
+    if external_id:
+        options["external_id"] = external_id
     return {**options, "on_failure": on_failure}
 
 

@@ -105,6 +105,13 @@ class Interrupt(_Operation):
     answer: dict[str, Any] = Field(default_factory=dict)
 
 
+class ModelFailure(_Operation):
+    """Let the model give up."""
+
+    op: Literal["llm_fallback"]
+    text: str
+
+
 class Fail(_Operation):
     """Fail with an error of the class `error`: `times` tries, or always."""
 
@@ -137,10 +144,12 @@ class Ask(_Operation):
 
 
 class Child(_Operation):
-    """Run a script as a task of its own."""
+    """Run a script as a task of its own; `external_id` is the call of a tool that it answers."""
 
     op: Literal["task"]
     script: list[dict[str, Any]]
+    external_id: str = ""
+    timeout_s: float | None = None
     wait: bool = True
     on_failure: Literal["fail", "skip"] = "fail"
 
@@ -161,6 +170,7 @@ Operation = Annotated[
     | Set
     | Interrupt
     | Fail
+    | ModelFailure
     | Ask
     | Atomic
     | Child

@@ -38,6 +38,7 @@ from tasks_app.workflows.script import (
     Fail,
     Interrupt,
     Map,
+    ModelFailure,
     Operation,
     Present,
     Say,
@@ -101,7 +102,17 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
             case Child():
                 script = {"script": operation.script}
                 wait, on_failure = operation.wait, operation.on_failure
-                return p.child(Scripted, script, name="task", wait=wait, on_failure=on_failure)
+                return p.child(
+                    Scripted,
+                    script,
+                    name="task",
+                    wait=wait,
+                    on_failure=on_failure,
+                    timeout_seconds=operation.timeout_s,
+                    external_id=operation.external_id,
+                )
+            case ModelFailure():
+                return p.step(self.give_up, operation)
             case Say(impure=True):
                 return p.step(self.run_impure, operation)
             case _:
@@ -148,6 +159,11 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
     def fail(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
         """Fail so often, counting the tries in the file."""
         return _fail(ctx, operation)
+
+    @step(retry=_QUICK_RETRY)
+    def give_up(self, ctx: StepContext, operation: ModelFailure) -> None:
+        """Let the model give up, each time it is asked."""
+        ctx.model_failed(operation.text, model="scripted")
 
     @step(retry=_THREE_TRIES, on_failure="skip")
     def fail_skipped(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:

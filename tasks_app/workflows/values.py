@@ -142,6 +142,12 @@ class EffectNotDoneError(Exception):
         self.message = message
 
 
+class ModelFailedError(Exception):
+    """A model gave up; what it said instead of an answer is in the conversation."""
+
+    code = "model_failed"
+
+
 class NotDeliverableError(Exception):
     """What a step wanted to hand over is not there, or is empty."""
 

@@ -47,4 +47,6 @@ def test_every_event_that_gets_another_name_is_listed() -> None:
             data = {"type": about.rpartition("`")[2]}
         if kind == "status":
             data = {"source": "queued", "target": "working"}
+        if kind == "child":
+            data = {"status": about.rpartition(" ")[2]}
         assert render.event_type_of(kind, data) == (name, category)

@@ -11,6 +11,7 @@ from typing import Any
 from tasks_app.api.langgraph.render import (
     Json,
     checkpoint_json,
+    child_json,
     data_json,
     error_of,
     interrupt_json,
@@ -20,6 +21,7 @@ from tasks_app.api.langgraph.render import (
 )
 from tasks_app.domain.conversation import CHANGES, MESSAGE, VALUES, apply
 from tasks_app.domain.states import TERMINAL
+from tasks_app.queries.conversations import CHILD
 from tasks_app.queries.events import EventRow
 from tasks_app.queries.runs import RunHead
 from tasks_app.queries.thread_states import CHECKPOINT, Interrupt, point_id
@@ -28,7 +30,7 @@ HEARTBEAT = ": heartbeat\n\n"
 INTERRUPT = "__interrupt__"
 # The mode in which clients ask for messages, and the name under which they come.
 MESSAGES_MODE, MESSAGES_NAME = "messages-tuple", "messages"
-_CUSTOM = ("progress", "log", "artifact", "budget", "delivery")
+_CUSTOM = ("progress", "log", "artifact", "budget", "model_error", "delivery")
 
 Named = tuple[str, Any]
 
@@ -131,6 +133,8 @@ class Frames:
             return [("updates", {self._step(data): data["values"]}), ("values", self._shown())]
         if kind == CHECKPOINT:
             return [("values", self._shown()), ("checkpoints", self._checkpoint(event))]
+        if kind == CHILD:
+            return [("tasks", self._task(data)), ("custom", child_json(data))]
         if kind in _CUSTOM:
             return [("custom", {"type": kind, **data_json(data)})]
         if kind == "input_required":
@@ -141,6 +145,14 @@ class Frames:
         if kind == "status" and (event.seq == 1 or data.get("target") in TERMINAL):
             return [("values", self._shown())]
         return []
+
+    @staticmethod
+    def _task(data: Mapping[str, Any]) -> Json:
+        """Return a started task in the form that clients know of tasks of a graph."""
+        about = {"id": data["executionId"], "name": data["workflow"], "interrupts": []}
+        if data["status"] in {"started", "running"}:
+            return {**about, "input": None, "triggers": [data["step"]]}
+        return {**about, "error": data.get("message"), "result": child_json(data)}
 
     def _message(self, event: EventRow) -> list[Named]:
         message, values = message_json(event.data), ("values", self._shown())

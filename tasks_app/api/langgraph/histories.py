@@ -87,6 +87,7 @@ class RunEventsView(RunObjectView):
             limit=query.limit,
             types=types if names else None,
             message_types=message_types,
+            child=query.child,
         )
         shown = [event_json(event, thread_id) for event in found]
         return Response([one for one in shown if not names or one["event_type"] in names])

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from tasks_app.api.langgraph.base import DoorInput
 from tasks_app.domain.run_bodies import check_modes
 from tasks_app.domain.runs import CancelAction, RunStatus, ThreadStatus
+from tasks_app.queries.conversations import ChildFilter
 from tasks_app.queries.threads import MAX_THREADS
 
 Json = dict[str, Any]
@@ -134,6 +135,15 @@ class EventsQuery(DoorInput):
     limit: int = Field(500, ge=1, le=2000)
     after_seq: int = Field(0, ge=0, le=MAX_SEQ)
     event_types: str = ""
+    task_id: str = Field("", max_length=255)
+    execution_id: UUID | None = None
+
+    @property
+    def child(self) -> ChildFilter | None:
+        """Return the task that the run started and that is asked for."""
+        if not self.task_id and self.execution_id is None:
+            return None
+        return ChildFilter(self.task_id, str(self.execution_id or ""))
 
 
 class UsageQuery(DoorInput):

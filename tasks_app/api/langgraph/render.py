@@ -10,7 +10,7 @@ from ledger_app.domain.redaction import redact
 from tasks_app.domain.conversation import MESSAGE, message_of
 from tasks_app.domain.runs import ThreadStatus
 from tasks_app.domain.states import TaskStatus
-from tasks_app.queries.conversations import RunEvent
+from tasks_app.queries.conversations import CHILD, RunEvent
 from tasks_app.queries.run_usage import ThreadUsage
 from tasks_app.queries.runs import RunHead, RunRow
 from tasks_app.queries.thread_states import Interrupt, StateRow
@@ -30,13 +30,20 @@ _TYPES = {
     "terminal": ("run.end", "outputs"),
     "budget": ("budget", "trace"),
     "delivery": ("run.delivery", "outputs"),
+    "model_error": ("llm.error", "trace"),
 }
+# Names of what happened to a task that the run started, by its status.
+_CHILDREN = {"started": "subagent.start", "running": "subagent.step"}
 _KEYS = {
     "toolCalls": "tool_calls",
     "toolCallId": "tool_call_id",
     "byTool": "by_tool",
     "producedPaths": "produced_paths",
     "matchedPaths": "matched_paths",
+    "additionalKwargs": "additional_kwargs",
+    "executionId": "execution_id",
+    "resultSha256": "result_sha256",
+    "tokenUsage": "token_usage",
 }
 
 
@@ -152,6 +159,13 @@ def message_json(message: Mapping[str, Any]) -> Json:
     return data_json(message_of(message))
 
 
+def child_json(data: Mapping[str, Any]) -> Json:
+    """Return what happened to a task that the run started; `task_id` is its id from outside."""
+    rest = {key: value for key, value in data.items() if key not in {"status", "externalId"}}
+    task_id = data["externalId"] or data["executionId"]
+    return {"type": f"task_{data['status']}", "task_id": task_id, **data_json(rest)}
+
+
 def data_json(data: Mapping[str, Any]) -> Json:
     """Return an event's data under the names that clients know."""
     return {_KEYS.get(key, key): value for key, value in data.items()}
@@ -162,6 +176,7 @@ def event_json(event: RunEvent, thread_key: str) -> Json:
     name, category = event_type_of(event.type, event.data)
     said_by = {"step": event.data["step"]} if "step" in event.data else {}
     content = message_of(event.data) if event.type == MESSAGE else event.data
+    shown = child_json(content) if event.type == CHILD else data_json(content)
     return {
         "seq": event.thread_seq,
         "run_seq": event.seq,
@@ -169,7 +184,7 @@ def event_json(event: RunEvent, thread_key: str) -> Json:
         "run_id": str(event.task_id),
         "event_type": name,
         "category": category,
-        "content": data_json(content),
+        "content": shown,
         "metadata": said_by,
         "created_at": time_text(event.at),
     }
@@ -181,6 +196,8 @@ def event_type_of(kind: str, data: Mapping[str, Any]) -> tuple[str, str]:
         return _MESSAGES.get(str(data.get("type")), "llm.ai.response"), "message"
     if kind == "status" and (data.get("source"), data.get("target")) == ("queued", "working"):
         return "run.start", "trace"
+    if kind == CHILD:
+        return _CHILDREN.get(str(data.get("status")), "subagent.end"), "subagent"
     return _TYPES.get(kind, (kind, "runtime"))
 
 
@@ -190,7 +207,8 @@ def stored_types(names: Iterable[str]) -> tuple[set[str], set[str]]:
     messages = {kind for kind, name in _MESSAGES.items() if name in wanted}
     renamed = {stored for stored, (name, _) in _TYPES.items() if name in wanted}
     started = {"status"} if "run.start" in wanted else set()
-    return (wanted | renamed | started) - {MESSAGE}, messages
+    children = {CHILD} if any(name.startswith("subagent.") for name in wanted) else set()
+    return (wanted | renamed | started | children) - {MESSAGE}, messages
 
 
 def changes_json(found: WorkspaceChanges | None) -> Json:
@@ -215,7 +233,7 @@ def usage_json(thread_key: str, usage: ThreadUsage) -> Json:
             for model, used in sorted(usage.by_model.items())
         },
         "by_caller": dict(total.by_caller),
-        "context_usage": None,
+        "context_usage": None if usage.context is None else asdict(usage.context),
     }
 
 

@@ -3,7 +3,7 @@
 // Words come from data-t-* attributes of the indicator; this file holds none.
 
 const EVENTS = ['task.snapshot', 'status', 'progress', 'log', 'artifact', 'message', 'values', 'checkpoint', 'steering.applied', 'budget',
-  'repaired', 'input_required', 'delivery', 'terminal', 'task', 'inbox'];
+  'repaired', 'input_required', 'child', 'model_error', 'delivery', 'terminal', 'task', 'inbox'];
 const BACKOFF = [1, 2, 5, 10, 30];
 const seconds = (n) => n * 1000;
 
