@@ -1,1 +1,1 @@
-"""Measures the engine: `python3 manage.py bench engine`. No test is collected from here."""
+"""Measures engine, streams and API: `python3 manage.py bench`. No test is collected from here."""

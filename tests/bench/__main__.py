@@ -1,4 +1,4 @@
-"""`python -m tests.bench engine`: parse, measure section by section, print, write JSON."""
+"""`python -m tests.bench SUBJECT`: parse, measure section by section, print, write JSON."""
 
 import argparse
 import os
@@ -15,31 +15,36 @@ from tests.bench.figures import Figure, print_table, write_json
 from tests.bench.world import World
 
 Section = Callable[[World], Iterator[Figure]]
-SECTIONS = (
-    "steps",
-    "checkpoint",
-    "effects",
-    "throughput",
-    "latency",
-    "takeover",
-    "handover",
-    "growth",
-    "map",
-    "submission",
-    "http",
-    "storage",
-)
+# What can be measured, and its sections in the order in which they are measured.
+SUBJECTS = {
+    "engine": (
+        "steps",
+        "checkpoint",
+        "effects",
+        "throughput",
+        "latency",
+        "takeover",
+        "handover",
+        "growth",
+        "map",
+        "submission",
+        "http",
+        "storage",
+    ),
+    "streams": ("tasks", "runs"),
+    "api": ("creation", "snapshot"),
+}
 
 
 def main(arguments: list[str]) -> int:
     """Measure what was asked for; 0 when every section could be measured, whatever it showed."""
-    options = _parser().parse_args(arguments)
+    options = _parse(arguments)
     console = Console(width=max(110, Console().width))
     figures: list[Figure] = []
     failed: list[str] = []
     started = time.monotonic()
     with worlds.built(quick=options.quick) as world:
-        sections = _sections()
+        sections = _sections(options.subject)
         for name in options.only:
             console.print(f"[bold]{name}[/]", end=" ", highlight=False)
             began = time.monotonic()
@@ -64,43 +69,48 @@ def main(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _sections() -> dict[str, Section]:
+def _sections(subject: str) -> dict[str, Section]:
     # Imported late: they import rows and engine, which need settings.
-    from tests.bench import doors, fleet, maps, steps
+    from tests.bench import api, doors, fleet, maps, steps, streams
 
-    return {
-        "steps": steps.measure_steps,
-        "checkpoint": steps.measure_checkpoint,
-        "effects": steps.measure_effects,
-        "throughput": fleet.measure_throughput,
-        "latency": fleet.measure_latency,
-        "takeover": fleet.measure_takeover,
-        "handover": fleet.measure_handover,
-        "growth": steps.measure_growth,
-        "map": maps.measure_map,
-        "submission": doors.measure_submission,
-        "http": doors.measure_http,
-        "storage": steps.measure_storage,
+    sections: dict[str, dict[str, Section]] = {
+        "engine": {
+            "steps": steps.measure_steps,
+            "checkpoint": steps.measure_checkpoint,
+            "effects": steps.measure_effects,
+            "throughput": fleet.measure_throughput,
+            "latency": fleet.measure_latency,
+            "takeover": fleet.measure_takeover,
+            "handover": fleet.measure_handover,
+            "growth": steps.measure_growth,
+            "map": maps.measure_map,
+            "submission": doors.measure_submission,
+            "http": doors.measure_http,
+            "storage": steps.measure_storage,
+        },
+        "streams": {
+            "tasks": streams.measure_task_streams,
+            "runs": streams.measure_run_streams,
+        },
+        "api": {"creation": api.measure_creation, "snapshot": api.measure_snapshot},
     }
+    return sections[subject]
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    told = "; ".join(f"{subject}: {','.join(names)}" for subject, names in SUBJECTS.items())
     parser = argparse.ArgumentParser(prog="manage.py bench")
-    parser.add_argument("subject", choices=["engine"], help="what to measure")
+    parser.add_argument("subject", choices=SUBJECTS, help="what to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures here")
-    parser.add_argument(
-        "--only", type=_names, default=list(SECTIONS), metavar="NAMES", help=",".join(SECTIONS)
-    )
+    parser.add_argument("--only", metavar="NAMES", help=f"sections; {told}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a first look")
-    return parser
-
-
-def _names(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = set(names) - set(SECTIONS)
+    options = parser.parse_args(arguments)
+    known = SUBJECTS[options.subject]
+    options.only = options.only.split(",") if options.only else list(known)
+    unknown = set(options.only) - set(known)
     if unknown:
-        raise argparse.ArgumentTypeError(f"no section {', '.join(sorted(unknown))}")
-    return names
+        parser.error(f"no section {', '.join(sorted(unknown))}")
+    return options
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ from runtime_project.local import processes
 from runtime_project.local.processes import wait_until
 from tests.bench import plain
 from tests.bench.figures import Figure
+from tests.bench.usage import cpu_seconds
 from tests.bench.world import World
 from tests.support.workers import Sweeper, Worker
 
 _numbers = itertools.count(1)
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Fleet:
@@ -175,14 +175,9 @@ def _frozen(workers: list[Worker]) -> Iterator[None]:
 
 
 def _cpu_seconds(workers: list[Worker]) -> float:
-    """Return the processor time that workers and their children have used, user and system."""
-    total = 0.0
-    for worker in workers:
-        for pid in processes.group_members(worker.pid):
-            stat = Path(f"/proc/{pid}/stat").read_text()
-            fields = stat[stat.rindex(")") + 2 :].split()
-            total += (int(fields[11]) + int(fields[12])) / _TICKS
-    return total
+    """Return the processor time that workers and their children have used."""
+    pids = [pid for worker in workers for pid in processes.group_members(worker.pid)]
+    return sum(map(cpu_seconds, pids))
 
 
 # --- the wait before a first step ---------------------------------------------------------------

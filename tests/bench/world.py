@@ -19,6 +19,19 @@ from runtime_project.local.services import LocalServices
 from tests.bench.bare import Bare
 
 
+@dataclass(frozen=True)
+class Person:
+    """Somebody who submits and reads: as a principal in this process, by a key over HTTP."""
+
+    principal: Any
+    key: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Return what a request of this person carries."""
+        return {"Authorization": f"Bearer {self.key}"}
+
+
 @dataclass
 class World:
     """The set-up of one run.
@@ -33,14 +46,26 @@ class World:
     quick: bool
     bare: Bare
     tenant_id: UUID
-    user_id: int
     submitter: Any
 
-    def submit(self, workflow: str, **goal: Any) -> UUID:
-        """Admit one task."""
+    def submit(self, workflow: str, *, by: Person | None = None, **goal: Any) -> UUID:
+        """Admit one task, of the submitter or of somebody else."""
         from tasks_app.admission import tasks
 
-        return tasks.admit_task(self.submitter, workflow=workflow, goal=goal, source="code").task_id
+        principal = self.submitter if by is None else by.principal
+        return tasks.admit_task(principal, workflow=workflow, goal=goal, source="code").task_id
+
+    def people(self, number: int) -> list[Person]:
+        """Return so many new people of a tenant of their own."""
+        from tasks_app.admission import principal
+        from tests import factories
+
+        tenant = factories.make_tenant()
+        members = [factories.make_member(tenant, ["submitter"]) for _ in range(number)]
+        return [
+            Person(principal.from_user(one, tenant.id), factories.make_api_key(tenant, one)[1])
+            for one in members
+        ]
 
     def submit_many(self, workflow: str, goals: list[dict[str, Any]]) -> None:
         """Admit a task for each goal in one call."""
@@ -62,7 +87,7 @@ class World:
             outcome = slice_runner.run_slice(task_id)
             if outcome == "completed":
                 return
-        task = Task.objects.for_tenant(self.tenant_id).get(pk=task_id)
+        task = Task.objects.all_tenants().get(pk=task_id)
         raise RuntimeError(f"{task_id} is {task.status} and did not complete: {task.error}")
 
     def environment(self, name: str) -> dict[str, str]:
@@ -142,7 +167,7 @@ def _populated(folder: Path, url: str, bare: Bare, *, quick: bool) -> World:
     tenant = factories.make_tenant(slug="bench")
     user = factories.make_member(tenant, ["submitter", "operator"])
     submitter = principal.from_user(user, tenant.id)
-    return World(folder, url, quick, bare, tenant.id, user.pk, submitter)
+    return World(folder, url, quick, bare, tenant.id, submitter)
 
 
 def _let_go() -> None:

@@ -1,7 +1,8 @@
 """One open stream of a run: what was missed, then what happens, then its end.
 
-The journal is the truth and read again at every wake; what wakes is only a hint. Rights are asked
-again with each look, the credential itself from time to time.
+The journal is the truth and read again at every wake, for all streams that wake together; what
+wakes is only a hint. A run that is out of sight is noticed at once, an ended credential or right
+with the next question from time to time.
 """
 
 import asyncio
@@ -16,14 +17,17 @@ from django.db import Error as DatabaseFailure
 
 from tasks_app.api.langgraph.door import CutShortError
 from tasks_app.api.langgraph.frames import HEARTBEAT, Frames
+from tasks_app.api.langgraph.gathering import gatherer
 from tasks_app.api.langgraph.subagents import ChildEvents, Subagents, look_at_children
 from tasks_app.conf import runtime
 from tasks_app.domain.errors import RuntimeFault
 from tasks_app.domain.principal import Principal
+from tasks_app.domain.runs import is_over
 from tasks_app.domain.states import TERMINAL
 from tasks_app.events.wakes import POLL_SECONDS, Waker
 from tasks_app.queries.conversations import events_between
 from tasks_app.queries.events import EventRow
+from tasks_app.queries.pulses import Question
 from tasks_app.queries.runs import RunHead, get_head
 from tasks_app.queries.thread_states import (
     Interrupt,
@@ -188,8 +192,7 @@ class Stream:
                 if self._now() - self._confirmed_at >= RECHECK_SECONDS:
                     await self._feed.confirm()
                     self._confirmed_at = self._now()
-                seen = None if self._children is None else self._children.seen
-                return await self._feed.look(self._run, self._cursor, seen)
+                return await self._pulse() or await self._full_look()
             except RuntimeFault:
                 return None
             except DatabaseFailure as error:
@@ -197,6 +200,25 @@ class Stream:
                 if number < TRIES:
                     await self._waker.wait(1.0)
         raise CutShortError
+
+    async def _pulse(self) -> Look | None:
+        """Return what is new together with what other streams ask; None when that is not enough.
+
+        It is while the run merely goes on, and nobody follows what it started.
+        """
+        run = self._run
+        if self._cursor is None or self._children is not None:
+            return None
+        pulse = await gatherer().ask(Question(run.tenant_id, run.task_id, self._cursor))
+        if pulse is None or is_over(pulse.status):
+            return None
+        if (pulse.status, pulse.base_state_id) != (run.task_status, run.base_state_id):
+            return None
+        return Look(replace(run, seq=pulse.seq), pulse.events)
+
+    async def _full_look(self) -> Look:
+        seen = None if self._children is None else self._children.seen
+        return await self._feed.look(self._run, self._cursor, seen)
 
     def _text(self, found: Look) -> str:
         parts = []
