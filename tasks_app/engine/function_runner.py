@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from django.db.models import Case, F, Max, Value, When
 
+from tasks_app import syncpoints
 from tasks_app.domain.checkpoint import compress
 from tasks_app.domain.errors import ConfigurationError, EngineSignal
 from tasks_app.engine import delivery, plans, steering, step_runner, values
@@ -44,7 +45,11 @@ def run(session: SliceSession) -> None:
     session.raises_failures = True
     while not session.task.closing_as:
         try:
-            result = FunctionRun(session).call()
+            function = FunctionRun(session)
+            if session.look_for_commands():
+                raise SafePointNeeded
+            syncpoints.reach("build.before", session.task.id, session.task.fence)
+            result = function.call()
             delivery.complete_task(session, result)
         except SafePointNeeded:
             steering.apply_pending(session)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from django.db import connection, transaction
@@ -66,7 +67,6 @@ class SliceSession:
         self.lease = lease
         self.task: ClaimedTask = lease.task
         self.definition = definition
-        self.workflow = definition()
         # A function is told of steps that failed for good; a plan fails with them.
         self.raises_failures = False
         # Steps of functions, whose code no method name leads to; by key.
@@ -87,10 +87,17 @@ class SliceSession:
         self._held = Held()
         self._units_since_checkpoint = 0
         self._checkpoint_at = time.monotonic()
-        self._looked_at = time.monotonic()
+        # The claim was the first look; whatever came between it and this slice's start is seen.
+        self._looked_at = lease.claimed_at
         self._somebody_waits = False
         self._asked_who_waits_at = self.spending.started_at
         self._told_at, self._told_done = time.monotonic(), self.task.progress_done
+
+    @cached_property
+    def workflow(self) -> Workflow[Any, Any]:
+        """Return the author's object: made when its code is first needed, behind a safe point."""
+        syncpoints.reach("build.before", self.task.id, self.task.fence)
+        return self.definition()
 
     def run_plan(self) -> None:
         """Go by the stored plan from here on, whatever ran before."""

@@ -74,6 +74,7 @@ def run_step(session: SliceSession, step: Step) -> None:
         with session.owned():
             budgets.settle(session, effect_key(step), declared.estimate)
             session.commit(checkpoint="expensive" if declared.expensive else "")
+        syncpoints.reach("step.after_commit", session.task.id, session.task.fence)
     elif not declared.pure or declared.expensive or session.flush_due:
         session.commit(checkpoint="expensive" if declared.expensive else "")
 

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from ledger_app.domain.canonical import cleaned
 from ledger_app.services import audit
 from ledger_app.services.statements import fetch_row
+from tasks_app import syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus, bumps_version, check_edge
 from tasks_app.events import publisher
@@ -311,6 +312,7 @@ SELECT state_version, event_seq, progress_done, progress_total, phase FROM told"
             parameters,
         )
         version, seq, done, total, phase = cursor.fetchone()
+    syncpoints.reach("event.after_seq", task_id)
     tell(tenant_id, task_id, seq, event_type, done / total if total else None, phase, version)
     return Moved(version, seq)
 

@@ -165,7 +165,7 @@ def test_a7_a_key_stands_for_one_run(site: RunSite) -> None:
     site.run(use)
 
 
-def test_rollback_takes_back_what_the_thread_knows(site: RunSite) -> None:
+def test_s21_f6_rollback_takes_back_what_the_thread_knows(site: RunSite) -> None:
     """S21: the state before the run is the newest one, also for the next run; history keeps both."""
 
     async def use(client: LangGraphClient) -> str:

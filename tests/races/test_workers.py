@@ -150,7 +150,7 @@ def test_two_sweepers_send_a_message_once(engine: Engine) -> None:
     assert sum(together([continuation.send_due, continuation.send_due])) == len(ids)
 
 
-def test_owner_that_renews_after_the_scan_keeps_its_task(
+def test_s10_owner_that_renews_after_the_scan_keeps_its_task(
     engine: Engine, sync: SyncDir, settings: Settings, quiet_keeper: None
 ) -> None:
     """The sweeper looks again under the row's lock: no second attempt (S10)."""
@@ -210,7 +210,7 @@ def test_keeper_finds_back_when_its_session_is_ended(
     assert (engine.task(task_id).fence, held.lost) == (1, False)
 
 
-def test_no_effect_starts_when_renewal_fails(
+def test_s09_f2_no_effect_starts_when_renewal_fails(
     engine: Engine, sync: SyncDir, settings: Settings, tmp_path: Any
 ) -> None:
     """Nobody told the worker that its lease is gone; its own clock does (S9, E42)."""
