@@ -102,6 +102,15 @@ class UsageTotal:
     cost_micros: int
 
 
+def of_steps() -> QuerySet[Effect]:
+    """Return the effects of steps.
+
+    Those without one, such as messages about a task, are neither results of it nor anybody's to
+    settle: they are tried again until they are given up.
+    """
+    return Effect.objects.exclude(step_key="")
+
+
 def find_effect(*, tenant_id: UUID, key: str) -> EffectRow | None:
     """Return the effect with this key."""
     found = Effect.objects.filter(tenant_id=tenant_id, key=key).values_list(*EFFECT_FIELDS).first()
@@ -141,8 +150,8 @@ def list_effects(
 def iterate_effect_summaries(
     *, tenant_id: UUID, task_id: UUID, states: Collection[EffectState] = ()
 ) -> Iterator[EffectSummary]:
-    """Yield every effect of one task, oldest first, in pages; only in some states if given."""
-    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+    """Yield every effect of a task's steps, oldest first, in pages; only in some states if given."""
+    rows = of_steps().filter(tenant_id=tenant_id, task_id=task_id)
     if states:
         rows = rows.filter(state__in=[state.value for state in states])
     after_id = 0
@@ -154,8 +163,8 @@ def iterate_effect_summaries(
 def list_newest_effect_summaries(
     *, tenant_id: UUID, task_id: UUID, limit: int
 ) -> list[EffectSummary]:
-    """Return the newest effects of one task, oldest of them first."""
-    rows = Effect.objects.filter(tenant_id=tenant_id, task_id=task_id)
+    """Return the newest effects of a task's steps, oldest of them first."""
+    rows = of_steps().filter(tenant_id=tenant_id, task_id=task_id)
     return _summaries(rows.order_by("-id")[: min(limit, PAGE_LIMIT)])[::-1]
 
 
@@ -170,8 +179,8 @@ def _summaries(rows: QuerySet[Effect]) -> list[EffectSummary]:
 def list_open_effects(
     *, tenant_id: UUID, task_id: UUID | None = None, after_id: int = 0, limit: int = PAGE_LIMIT
 ) -> list[EffectRow]:
-    """Return effects of one tenant, or one task, that are begun or in doubt, oldest first."""
-    rows = Effect.objects.filter(
+    """Return effects of steps of one tenant, or one task, that are begun or in doubt, oldest first."""
+    rows = of_steps().filter(
         tenant_id=tenant_id,
         id__gt=after_id,
         state__in=[EffectState.BEGUN.value, EffectState.IN_DOUBT.value],

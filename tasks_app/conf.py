@@ -44,6 +44,11 @@ class RuntimeSettings:
     default_assistant: str
     models: tuple[str, ...]
     disconnect_grace_seconds: float
+    webhook_hosts: tuple[str, ...]
+    webhook_private_hosts: tuple[str, ...]
+    webhook_timeout_seconds: float
+    webhook_retry_seconds: float
+    webhook_give_up_seconds: float
 
 
 # The newest settings as they were read: asked for at every step, changed only by tests.

@@ -44,6 +44,7 @@ POINTS = frozenset(
         "finish.after_terminal",
         "stream.after_snapshot",
         "stream.before_send",
+        "webhook.after_call",
     }
 )
 

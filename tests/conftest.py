@@ -1,6 +1,7 @@
 """Fixtures for every test."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -57,3 +58,12 @@ def django_db_modify_db_settings() -> None:
 def _own_language() -> None:
     # A request leaves its language behind in the thread.
     translation.deactivate()
+
+
+@pytest.fixture
+def own_event_loop() -> Iterator[None]:
+    """Leave the loop that the browser of an earlier test keeps in this thread."""
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(running)

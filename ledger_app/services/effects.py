@@ -21,7 +21,7 @@ from ledger_app.domain.errors import (
 )
 from ledger_app.domain.redaction import redact
 from ledger_app.models import Effect
-from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect
+from ledger_app.queries import EFFECT_COLUMNS, EFFECT_FIELDS, EffectRow, find_effect, of_steps
 from ledger_app.services.effect_sql import BEGUN, ORDERED, UNGUARDED, EffectPart, part
 from ledger_app.services.effect_sql import SETTLED as SETTLED_TEXT
 from ledger_app.services.statements import fetch_row
@@ -284,14 +284,14 @@ def compensate(
 def doubt_open(
     *, tenant_id: UUID, task_id: UUID, reason: str, actor: str = ENGINE
 ) -> list[EffectRow]:
-    """Put every effect of a task that is still begun in doubt: the task ends, nobody will settle it.
+    """Put every effect of a task's steps that is still begun in doubt: the task ends, nobody will settle it.
 
     Called before the receipt, so that the receipt tells the truth. The fence of an effect stays;
     the caller holds the task, and no other worker can begin anything meanwhile.
 
     Transaction: the caller's. Locks: each effect in turn, by ascending key, and the audit stream.
     """
-    open_rows = Effect.objects.filter(
+    open_rows = of_steps().filter(
         tenant_id=tenant_id, task_id=task_id, state=EffectState.BEGUN.value
     )
     return [

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
-from tasks_app.admission import idempotency
+from tasks_app.admission import idempotency, webhooks
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -68,6 +68,7 @@ class Asked:
     fingerprint: str
     settings: Mapping[str, Any]
     entry: Entry | None
+    webhook: str
     forked_from: UUID | None
 
 
@@ -155,11 +156,11 @@ def _store(
         return
     # Requests that name the same keys in another order must not wait for each other.
     ordered = sorted(tasks, key=lambda task: task.columns["idempotency_key"] or "")
-    alone = len(tasks) == 1 and not facts.has_limits and tasks[0].entry is None
+    alone = len(tasks) == 1 and not (facts.has_limits or tasks[0].entry or tasks[0].webhook)
     with nullcontext() if alone else transaction.atomic():
         stored = intake.store_tasks(
             principal.tenant_id,
-            [_entered(principal, task, actor) for task in ordered],
+            [_entered(principal, _heard(principal, task), actor) for task in ordered],
             actor=actor,
             via=principal.via,
             request_id=request_id,
@@ -168,6 +169,16 @@ def _store(
         )
         if len(stored) < len(tasks):
             raise _Overtaken
+
+
+def _heard(principal: Principal, task: NewTask) -> NewTask:
+    """Return a task with the endpoint that is told of it, if it names one."""
+    if not task.webhook:
+        return task
+    assert principal.user_id is not None  # noqa: S101 - only people ask for tasks
+    endpoint = webhooks.endpoint_of(principal.tenant_id, task.webhook, by=principal.user_id)
+    told = {"webhook_id": str(endpoint), "webhook_url": task.webhook}
+    return replace(task, columns={**task.columns, **told})
 
 
 def _entered(principal: Principal, task: NewTask, actor: str) -> NewTask:
@@ -244,6 +255,7 @@ def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> N
         budget=settings["budget"],
         plan=plan,
         entry=one.entry,
+        webhook=one.webhook,
     )
 
 

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from ledger_app.services import audit
 from tasks_app import syncpoints
-from tasks_app.admission import idempotency
+from tasks_app.admission import idempotency, webhooks
 from tasks_app.admission import principal as principals
 from tasks_app.admission.tasks import admit_task
 from tasks_app.admission.versions import require_version
@@ -272,6 +272,7 @@ def _fork(
             approval_policy=task.approval_policy,
             budget=task.budget,
             entry=_place_of_fork(task),
+            webhook=task.webhook_url if webhooks.is_allowed(task.webhook_url) else "",
             request_id=request_id,
             forked_from=task.id,
             ordered_by=principal,

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from ledger_app.domain.canonical import digest_of
 from tasks_app import conf, syncpoints
-from tasks_app.admission import answers, idempotency, tasks, threads
+from tasks_app.admission import answers, idempotency, tasks, threads, webhooks
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -84,6 +84,8 @@ def create_run(
     key = _thread_key(thread_key, body)
     workflow = _workflow(body)
     _check_model(body)
+    if body.webhook:
+        webhooks.check_url(body.webhook, detail="Run option 'webhook' is not supported")
     thread = _find_thread(principal, key, may_make=thread_key is None or _makes(body))
     if body.command is not None and body.command.resume is not None:
         if thread is None:
@@ -118,6 +120,7 @@ def create_run(
             not_before=_not_before(body),
             cancels_on_disconnect=body.on_disconnect == "cancel",
         ),
+        webhook=body.webhook or "",
         request_id=request_id,
     )
     found = Run.objects.for_tenant(principal.tenant_id).select_related("thread")

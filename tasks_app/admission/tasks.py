@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
-from tasks_app.admission import admitting, idempotency, task_settings
+from tasks_app.admission import admitting, idempotency, task_settings, webhooks
 from tasks_app.admission.admitting import Admitted, Asked
 from tasks_app.domain.errors import (
     FieldProblem,
@@ -40,6 +40,7 @@ def admit_task(
     budget: Mapping[str, Any] | None = None,
     thread_id: UUID | None = None,
     entry: Entry | None = None,
+    webhook: str = "",
     fingerprint: str = "",
     request_id: str | None = None,
     forked_from: UUID | None = None,
@@ -55,6 +56,7 @@ def admit_task(
         checkpoint_policy: `every_steps` (1-1000) and `max_seconds` (0.1-3600), each optional.
         approval_policy: `before`: names of the workflow's effects to be approved as well.
         thread_id: a thread that must be free; `entry` says more of how a run enters one.
+        webhook: who is told of its end and its questions.
         fingerprint: what makes two requests of one key the same, where a door decides it.
         forked_from: the held task that this one replaces.
         ordered_by: the operator who starts it for the principal; the audit names that person.
@@ -78,6 +80,7 @@ def admit_task(
         approval_policy=approval_policy,
         budget=budget,
         entry=entry or _entry(principal, thread_id),
+        webhook=webhook,
         fingerprint=fingerprint,
         forked_from=forked_from,
     )
@@ -193,12 +196,15 @@ def _asked(
     approval_policy: Mapping[str, Any] | None = None,
     budget: Mapping[str, Any] | None = None,
     entry: Entry | None = None,
+    webhook: str = "",
     fingerprint: str = "",
     forked_from: UUID | None = None,
 ) -> Asked:
     """Return a request that is valid in itself; the database was not asked yet."""
     refuse_reserved(dict(goal))
     key = idempotency.clean_key(idempotency_key)
+    if webhook:
+        webhooks.check_url(webhook)
     definition = registry.get_definition(workflow)
     settings = task_settings.checked(
         definition, title, priority, checkpoint_policy, approval_policy, budget
@@ -213,6 +219,7 @@ def _asked(
             **{name: value for name, value in settings.items() if name != "budget"},
             # The limits asked for, not those in force: the workflow's own may change meanwhile.
             **({"budget": dict(budget)} if budget else {}),
+            **({"webhook": webhook} if webhook else {}),
         }
     )
     return Asked(
@@ -223,5 +230,6 @@ def _asked(
         fingerprint=fingerprint,
         settings=settings,
         entry=entry,
+        webhook=webhook,
         forked_from=forked_from,
     )

@@ -68,6 +68,9 @@ class TaskInput(Input):
     approval_policy: ApprovalPolicyInput | None = None
     budget: BudgetInput | None = None
     thread_id: UUID | None = None
+    webhook: Text | None = Field(
+        None, min_length=1, max_length=2000, description="Who is told of its end and its questions."
+    )
 
 
 def _payload_of(types: tuple[CommandType, ...], **schema: Any) -> Any:
@@ -228,6 +231,15 @@ class ScheduleInput(Input):
         1, ge=0, le=100, description="How many missed times are made up for, the newest of them."
     )
     jitter_seconds: WholeNumber = Field(0, ge=0, le=3600)
+
+
+class WebhookInput(Input):
+    """An address that is told of tasks."""
+
+    url: Text = Field(min_length=1, max_length=2000, description="Without a query.")
+    all_tasks: bool = Field(
+        True, strict=True, description="False: only of tasks that name it as their webhook."
+    )
 
 
 class ReasonInput(Input):

@@ -18,11 +18,13 @@ from tasks_app.domain.repairs import RepairVerb
 from tasks_app.domain.runs import ThreadStatus
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
+from tasks_app.domain.webhooks import TOLD
 from tasks_app.events.catalogue import EventType
 from tasks_app.models.execution import STEP_KINDS, STEP_STATUSES
 from tasks_app.models.plan import PLAN_CAUSES
 from tasks_app.models.steering import APPROVAL_STATUSES, COMMAND_STATUSES
 from tasks_app.models.task import SOURCES
+from tasks_app.models.webhook import STATES as DELIVERY_STATES
 from tasks_app.queries.approvals import ApprovalFilters
 from tasks_app.queries.artifacts import ArtifactFilters
 from tasks_app.queries.audit import AuditFilters
@@ -41,6 +43,7 @@ from tasks_app.queries.slices import AttemptFilters, SliceFilters
 from tasks_app.queries.steps import StepFilters
 from tasks_app.queries.tasks import TaskFilters
 from tasks_app.queries.threads import ThreadListFilters
+from tasks_app.queries.webhooks import DeliveryFilters, EndpointFilters
 
 
 @dataclass(frozen=True)
@@ -317,3 +320,24 @@ class PriceListQuery(ListQuery):
     subject: Short = ""
     unit: Annotated[tuple[str, ...], Several(("input_token", "output_token", "call"))] = ()
     sort: Annotated[str, OneOf(PriceFilters.ORDERS)] = "-created"
+
+
+class WebhookListQuery(ListQuery):
+    """Which webhook endpoints to list; newest first by default."""
+
+    FILTERS = EndpointFilters
+
+    q: Short = Field("", description="Part of the address.")
+    disabled: bool | None = None
+    sort: Annotated[str, OneOf(EndpointFilters.ORDERS)] = "-created"
+
+
+class DeliveryListQuery(ListQuery):
+    """Which messages of a webhook to list; newest first by default."""
+
+    FILTERS = DeliveryFilters
+
+    state: Annotated[tuple[str, ...], Several(DELIVERY_STATES)] = ()
+    status: Annotated[tuple[str, ...], Several(sorted(TOLD))] = ()
+    task_id: UUID | None = None
+    sort: Annotated[str, OneOf(DeliveryFilters.ORDERS)] = "-created"

@@ -83,6 +83,7 @@ class TaskListView(RuntimeView):
             approval_policy=_given(body.approval_policy),
             budget=_given(body.budget),
             thread_id=body.thread_id,
+            webhook=body.webhook or "",
             request_id=self.request_id,
         )
         snapshot = get_snapshot(self.principal, admitted.task_id)

@@ -18,6 +18,7 @@ from tasks_app.api import (
     streamed,
     tasks,
     threads,
+    webhooks,
 )
 
 app_name = "runtime"
@@ -81,6 +82,27 @@ _resources: list[URLPattern | URLResolver] = [
         "schedules/<uuid:schedule_id>/delete",
         schedules.ScheduleDeleteView.as_view(),
         name="schedule-delete",
+    ),
+    path("webhooks", webhooks.WebhookListView.as_view(), name="webhooks"),
+    path(
+        "webhooks/<uuid:webhook_id>/rotate",
+        webhooks.WebhookRotateView.as_view(),
+        name="webhook-rotate",
+    ),
+    path(
+        "webhooks/<uuid:webhook_id>/disable",
+        webhooks.WebhookDisableView.as_view(),
+        name="webhook-disable",
+    ),
+    path(
+        "webhooks/<uuid:webhook_id>/enable",
+        webhooks.WebhookEnableView.as_view(),
+        name="webhook-enable",
+    ),
+    path(
+        "webhooks/<uuid:webhook_id>/deliveries",
+        webhooks.WebhookDeliveriesView.as_view(),
+        name="webhook-deliveries",
     ),
     path("keys", keys.KeyListView.as_view(), name="keys"),
     path("keys/<uuid:key_id>/rotate", keys.KeyRotateView.as_view(), name="key-rotate"),

@@ -156,7 +156,7 @@ def check_no_secrets(value: Any, pointer: str) -> None:
 
 
 def _check_options(body: RunBody) -> None:
-    for name in ("feedback_keys", "webhook", "interrupt_before", "interrupt_after"):
+    for name in ("feedback_keys", "interrupt_before", "interrupt_after"):
         if getattr(body, name) not in (None, [], ""):
             detail = f"Run option '{name}' is not supported"
             raise InvalidInputError(detail, [FieldProblem(f"/{name}", "unsupported", detail)])

@@ -37,6 +37,7 @@ class NewTask:
     Attributes:
         columns: of its row, in their JSON form; the others have the model's defaults.
         budget: its limits by kind.
+        webhook: the checked address that is told of it.
         entry: how it wants to enter a thread; run: the place that it got there.
     """
 
@@ -45,6 +46,7 @@ class NewTask:
     budget: Mapping[str, int]
     plan: Plan
     entry: Entry | None = None
+    webhook: str = ""
     run: Run | None = None
 
 

@@ -19,6 +19,8 @@ from ledger_app.services.statements import fetch_row
 from tasks_app import syncpoints
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TERMINAL, TaskStatus, bumps_version, check_edge
+from tasks_app.domain.webhooks import TOLD
+from tasks_app.engine import webhooks
 from tasks_app.events import publisher
 from tasks_app.events.catalogue import EventType
 
@@ -239,6 +241,7 @@ def move(
         _stored(events),
     ]
     more = _FORGOTTEN if target in TERMINAL else ""
+    more += webhooks.OWED if target in TOLD else ""
     if ended is not None:
         more += _SLICE_ENDED
         parameters += [ended.outcome, ended.steps, ended.slice_id]
@@ -257,7 +260,7 @@ WITH moved AS (
     UPDATE tasks_app_task t SET {", ".join(sets)}, updated_at = clock_timestamp()
     WHERE t.id = %s AND t.tenant_id = %s AND t.status = %s{guard}
     RETURNING t.id, t.tenant_id, t.state_version, t.event_seq, t.progress_done, t.progress_total,
-        t.phase, t.parent_id, t.thread_id
+        t.phase, t.parent_id, t.thread_id, t.status, t.webhook_id
 ), events AS (
     INSERT INTO tasks_app_event (tenant_id, task_id, seq, type, data, at)
     SELECT moved.tenant_id, moved.id, moved.event_seq - %s + e.number, e.value ->> 'type',

@@ -12,6 +12,7 @@ from tasks_app.models.run import Run, ThreadState
 from tasks_app.models.schedule import Schedule
 from tasks_app.models.steering import Approval, ApprovalDecision, SteeringCommand
 from tasks_app.models.task import Task, Thread
+from tasks_app.models.webhook import WebhookDelivery, WebhookEndpoint
 
 __all__ = [
     "AgentIdentity",
@@ -40,4 +41,6 @@ __all__ = [
     "Tenant",
     "Thread",
     "ThreadState",
+    "WebhookDelivery",
+    "WebhookEndpoint",
 ]

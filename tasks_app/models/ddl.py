@@ -61,6 +61,11 @@ SCHEDULE_KEYS = (
     ("tasks_app_schedule", "thread_id", "tasks_app_thread"),
     ("tasks_app_schedule", "last_task_id", "tasks_app_task"),
 )
+WEBHOOK_KEYS = (
+    ("tasks_app_task", "webhook_id", "tasks_app_webhookendpoint"),
+    ("tasks_app_webhookdelivery", "endpoint_id", "tasks_app_webhookendpoint"),
+    ("tasks_app_webhookdelivery", "task_id", "tasks_app_task"),
+)
 COMPOSITE_KEYS = (
     *FIRST_COMPOSITE_KEYS,
     *REPAIR_KEYS,
@@ -69,6 +74,7 @@ COMPOSITE_KEYS = (
     *BUDGET_KEYS,
     *THREAD_KEYS,
     *SCHEDULE_KEYS,
+    *WEBHOOK_KEYS,
 )
 
 # Facts of admission that no later statement may name (S9); the first ones are of 0002.

@@ -149,6 +149,17 @@ class Task(models.Model):
         "self", models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
     )
 
+    # Who is told of its end and its questions, and at which address, which may carry a token.
+    webhook = models.ForeignKey(
+        "tasks_app.WebhookEndpoint",
+        models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    webhook_url = models.CharField(max_length=2000, default="", db_default="", blank=True)
+
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)

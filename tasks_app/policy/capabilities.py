@@ -107,6 +107,7 @@ _SIGHT = {
     "ledger": "ledger:read",
     "keys": "keys:manage",
     "members": "members:manage",
+    "webhooks": "webhooks:manage",
 }
 
 

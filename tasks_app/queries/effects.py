@@ -57,5 +57,6 @@ def list_all_effects(principal: Principal, task_id: UUID) -> tuple[ledger.Effect
 
 
 def list_effects_done(principal: Principal, task_id: UUID) -> list[ledger.EffectRow]:
-    """Return the acts that have happened outside."""
-    return [row for row in list_all_effects(principal, task_id) if row.state in DONE]
+    """Return the acts of its steps that have happened outside."""
+    acts = list_all_effects(principal, task_id)
+    return [row for row in acts if row.step_key and row.state in DONE]

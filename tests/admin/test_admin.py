@@ -98,6 +98,7 @@ def test_every_model_of_the_contract_has_a_page() -> None:
         models.SteeringCommand, models.Approval, models.Event, models.Outbox, models.Artifact,
         models.Tenant, models.Membership, models.ApiKey, models.AgentIdentity, models.Attempt,
         models.Repair, models.Run, models.ThreadState, models.Schedule,
+        models.WebhookEndpoint, models.WebhookDelivery,
         Effect, Receipt, Usage, AuditEntry,
     }  # fmt: skip
     assert wanted <= set(OURS)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tasks_app.engine import lease
+
 
 @pytest.fixture(autouse=True)
 def artifact_root(settings: Any, tmp_path: Path) -> Path:
@@ -25,3 +27,10 @@ def _own_event_loop() -> Iterator[None]:
     asyncio._set_running_loop(None)
     yield
     asyncio._set_running_loop(running)
+
+
+@pytest.fixture(autouse=True)
+def _no_keeper_left() -> Iterator[None]:
+    """Let the session go that a test's slices keep for their leases."""
+    yield
+    lease.stop_keeper()

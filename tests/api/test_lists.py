@@ -29,6 +29,8 @@ from tasks_app.models import (
     SteeringCommand,
     Step,
     Thread,
+    WebhookDelivery,
+    WebhookEndpoint,
 )
 from tests.api.calls import Api, api_of
 from tests.api.world import DIGEST, World, make_approval, make_step, make_world
@@ -159,6 +161,20 @@ def add_key(world: World, n: int) -> None:
     )
 
 
+def add_webhook(world: World, n: int) -> None:
+    WebhookEndpoint.objects.create(
+        tenant=world.tenant, url=f"https://h{n}.example.org/", created_by=world.owner,
+        disabled_at=timezone.now() if n % 2 else None,
+    )  # fmt: skip
+
+
+def add_delivery(world: World, n: int) -> None:
+    WebhookDelivery.objects.create(
+        **in_task(world), endpoint=world.webhook, seq=n, state_version=1,
+        status="failed" if n % 2 else "completed", state="held" if n % 3 else "pending",
+    )  # fmt: skip
+
+
 def add_limit(world: World, n: int) -> None:
     Budget.objects.create(
         tenant=world.tenant, kind="tokens" if n % 2 else "steps", limit_amount=n,
@@ -237,6 +253,12 @@ LISTS = {
     )),
     "listKeys": List("/runtime/keys", add_key, (
         "state=revoked", "q=zzz", "owner=nobody",
+    ), role="admin"),
+    "listWebhooks": List("/runtime/webhooks", add_webhook, (
+        "q=h3", "disabled=true",
+    ), role="admin"),
+    "listWebhookDeliveries": List("/runtime/webhooks/{webhook}/deliveries", add_delivery, (
+        "state=held", "status=failed", f"taskId={uuid4()}",
     ), role="admin"),
     "listBudgets": List("/runtime/budgets", add_limit, (
         "kind=tokens", "period=day", f"agentId={uuid4()}",

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from django.db import connection
 from django.utils import timezone
+from pytest_django import Settings
 
 from ledger_app.models import AuditEntry
 from tasks_app.admission import replays
@@ -36,6 +37,7 @@ class Write:
     hidden: tuple[str, ...] = ()
 
 
+HOOK = "https://hooks.example.org/perdure"
 STEER = {"type": "pause", "expectedVersion": 1, **REASON}
 SCHEDULE = {"name": "other", "workflow": "scripted", "goal": {"script": []}, "cron": "0 7 * * *"}
 WRITES = {
@@ -68,6 +70,10 @@ WRITES = {
         "keys", {"name": "k", "scopes": ["tasks:read"]}, 201, None, {"name": "l"}, ("key",)
     ),
     "rotateKey": Write("keys/{key}/rotate", {"days": 3}, 201, None, {"days": 4}, ("key",)),
+    "createWebhook": Write("webhooks", {"url": HOOK}, 201, None, {"allTasks": False}, ("secret",)),
+    "rotateWebhook": Write("webhooks/{webhook}/rotate", REASON, 201, hidden=("secret",)),
+    "disableWebhook": Write("webhooks/{webhook}/disable", REASON, 200),
+    "enableWebhook": Write("webhooks/{webhook}/enable", REASON, 200),
     "revokeKey": Write("keys/{key}/revoke", REASON, 204),
 }
 each_write = pytest.mark.parametrize("name", WRITES)
@@ -91,7 +97,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene() -> Scene:
+def scene(settings: Settings) -> Scene:
+    settings.RUNTIME = {**settings.RUNTIME, "webhook_hosts": ("hooks.example.org",)}
     world = make_world()
     api = api_of(world.tenant, *ROLES)
     assert api.user is not None
@@ -108,6 +115,7 @@ def scene() -> Scene:
         "approval": world.approval.pk,
         "schedule": make_schedule(world.tenant, api.user).pk,
         "key": key.pk,
+        "webhook": world.webhook.pk,
     }
     return Scene(world, api, {name: str(value) for name, value in places.items()})
 

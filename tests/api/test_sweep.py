@@ -120,6 +120,13 @@ ROUTES = (
         owner_only=True,
     ),
     Route("/runtime/schedules/{schedule}/delete", "tasks:cancel", 204, {"reason": REASON}),
+    Route("/runtime/webhooks", "webhooks:manage", 200),
+    # No host may be called: who may make one is told so.
+    Route("/runtime/webhooks", "webhooks:manage", 422, {"url": "https://hooks.example.org/"}),
+    Route("/runtime/webhooks/{webhook}/rotate", "webhooks:manage", 201, {"reason": REASON}),
+    Route("/runtime/webhooks/{webhook}/disable", "webhooks:manage", 200, {"reason": REASON}),
+    Route("/runtime/webhooks/{webhook}/enable", "webhooks:manage", 200, {"reason": REASON}),
+    Route("/runtime/webhooks/{webhook}/deliveries", "webhooks:manage", 200),
     Route("/runtime/keys", "keys:manage", 200),
     Route("/runtime/keys", "keys:manage", 201, {"name": "k", "scopes": ["tasks:read"]}),
     Route("/runtime/keys/{key}/rotate", "keys:manage", 201, {}, owner_only=True),

@@ -8,7 +8,17 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from tasks_app.models import ApiKey, Approval, Artifact, Schedule, Step, Task, Tenant, Thread
+from tasks_app.models import (
+    ApiKey,
+    Approval,
+    Artifact,
+    Schedule,
+    Step,
+    Task,
+    Tenant,
+    Thread,
+    WebhookEndpoint,
+)
 from tasks_app.tools.artifact_store import put_blob
 from tests.factories import make_api_key, make_member, make_task, make_tenant
 
@@ -27,6 +37,7 @@ class World:
     artifact: Artifact
     key: ApiKey
     schedule: Schedule
+    webhook: WebhookEndpoint
 
     def path(self, template: str) -> str:
         """Return an address with this world's ids."""
@@ -36,6 +47,7 @@ class World:
             artifact=self.artifact.id,
             key=self.key.id,
             schedule=self.schedule.id,
+            webhook=self.webhook.id,
         )
 
 
@@ -52,7 +64,10 @@ def make_world(**task: Any) -> World:
     )  # fmt: skip
     key, _ = make_api_key(tenant, owner)
     approval = make_approval(row, step)
-    return World(tenant, owner, row, approval, artifact, key, make_schedule(tenant, owner))
+    hook = WebhookEndpoint.objects.create(
+        tenant=tenant, url="https://hooks.example.org/", created_by=owner
+    )
+    return World(tenant, owner, row, approval, artifact, key, make_schedule(tenant, owner), hook)
 
 
 def make_schedule(tenant: Tenant, owner: User) -> Schedule:
@@ -86,5 +101,5 @@ def make_approval(task: Task, step: Step, **values: Any) -> Approval:
 
 
 RANDOM_IDS = {name: str(uuid.UUID(int=number)) for number, name in enumerate(
-    ("task", "approval", "artifact", "key", "schedule"), start=1
+    ("task", "approval", "artifact", "key", "schedule", "webhook"), start=1
 )}  # fmt: skip

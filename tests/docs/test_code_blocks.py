@@ -15,15 +15,18 @@ from pytest_django import Settings
 from tasks_app.admission.approvals import decide_approval
 from tasks_app.admission.schedules import Plan, create_schedule
 from tasks_app.admission.tasks import admit_task
+from tasks_app.admission.webhooks import create_endpoint
 from tasks_app.api.inputs import ScheduleInput
 from tasks_app.domain.schedules import Timing
 from tasks_app.engine import lease
+from tasks_app.engine.webhooks import send_all
 from tasks_app.models import Approval
 from tasks_app.testing import DurableTester
 from tasks_app.testing.plugin import durable
 from tasks_app.workflows import registry
 from tasks_app.workflows.contracts.workflow import ReviewGoal
 from tests.support.engine import Engine
+from tests.support.receiver import Receiver
 
 __all__ = ["durable"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -230,6 +233,31 @@ def test_how_to_agent_runs(
     assert (task.status, task.result) == ("completed", draft), task.error
     assert sent == [("Ms Wu", draft)]
     assert len(asked) == 3
+
+
+@pytest.mark.usefixtures("own_event_loop")
+def test_receiver_of_the_how_to_takes_a_message_once(
+    engine: Engine, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is sent passes its check, twice is once, and what is old or altered does not."""
+    names: dict[str, Any] = {"__name__": "receiver"}
+    block = python_blocks("docs/how-to/receive-webhooks.md")[0]
+    exec(compile(block, "receive-webhooks.md", "exec"), names)  # noqa: S102 - our own document
+    with Receiver() as receiver:
+        settings.RUNTIME = {**settings.RUNTIME, "webhook_private_hosts": (receiver.host,)}
+        secret = create_endpoint(engine.person("admin"), url=receiver.url()).secret
+        task_id = engine.submit({"op": "say", "text": "hello"})
+        engine.drive(task_id)
+        assert send_all() == 1
+    [heard] = receiver.heard
+    seen: set[str] = set()
+    for _ in range(2):
+        assert names["receive"](heard.headers, heard.body, secret, seen) == heard.key
+    assert capsys.readouterr().out == f"{task_id} task.completed\n"
+    old = {**heard.headers, "webhook-timestamp": str(int(heard.headers["webhook-timestamp"]) - 301)}
+    for headers, body in ((old, heard.body), (heard.headers, heard.body + b" ")):
+        with pytest.raises(ValueError, match=r"message is old|Somebody else"):
+            names["read"](headers, body, secret)
 
 
 def posted(name: str, folder: Path) -> dict[str, Any]:

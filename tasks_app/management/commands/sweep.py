@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from tasks_app import conf
 from tasks_app.admission import firing
-from tasks_app.engine import recovery
+from tasks_app.engine import recovery, webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 class Command(BaseCommand):
     """Sweeps until it is told to stop, or once."""
 
-    help = "Recover lost tasks, wake due ones, expire questions, fire schedules, send messages."
+    help = "Recover lost tasks, wake due ones, expire questions, fire schedules, send messages and webhooks."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,11 +31,20 @@ class Command(BaseCommand):
         if options["once"]:
             self.stdout.write(str(recovery.sweep()))
             self.stdout.write(f"schedules: {firing.fire_due()}")
+            self.stdout.write(f"webhooks: {webhooks.send_all()}")
             return
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
+        senders = [
+            threading.Thread(target=webhooks.send_until, args=[stop], daemon=True)
+            for _ in range(webhooks.SENDERS)
+        ]
+        for sender in senders:
+            sender.start()
         sweep_until(stop)
+        for sender in senders:
+            sender.join()
 
 
 def sweep_until(stop: threading.Event) -> None:
