@@ -40,7 +40,7 @@ class Scene:
     frozen: set[int] = field(default_factory=set)
     windows: dict[str, float] = field(default_factory=dict)
     damaged: dict[UUID, tuple[int, str]] = field(default_factory=dict)
-    away_until: float = 0.0
+    redis_is_away: bool = False
     answers: dict[str, int] = field(default_factory=dict)
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
@@ -163,7 +163,7 @@ def restart_postgres(scene: Scene) -> bool:
 
 def flush_redis(scene: Scene) -> bool:
     """Empty Redis of every message and event."""
-    if scene.away_until > time.monotonic():
+    if scene.redis_is_away:
         return False
     with redis.Redis.from_url(scene.world.services.redis_url) as client:
         client.flushall()
@@ -181,17 +181,22 @@ def redis_away(scene: Scene) -> bool:
 
 
 def _end_redis(scene: Scene, seconds: float) -> bool:
-    if scene.away_until > time.monotonic():
+    if scene.redis_is_away:
         return False
     server = scene.world.services.redis
     assert server.process is not None
     server.process.kill()
     server.process.wait()
-    scene.away_until = time.monotonic() + seconds + 0.1
-    if seconds:
-        scene.later(seconds, server.start)
-    else:
+
+    def come_back() -> None:
         server.start()
+        scene.redis_is_away = False
+
+    scene.redis_is_away = True
+    if seconds:
+        scene.later(seconds, come_back)
+    else:
+        come_back()
     return True
 
 
