@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from django.db import connection, transaction
@@ -67,6 +66,7 @@ class SliceSession:
         self.lease = lease
         self.task: ClaimedTask = lease.task
         self.definition = definition
+        self._workflow: Workflow[Any, Any] | None = None
         # A function is told of steps that failed for good; a plan fails with them.
         self.raises_failures = False
         # Steps of functions, whose code no method name leads to; by key.
@@ -93,11 +93,13 @@ class SliceSession:
         self._asked_who_waits_at = self.spending.started_at
         self._told_at, self._told_done = time.monotonic(), self.task.progress_done
 
-    @cached_property
+    @property
     def workflow(self) -> Workflow[Any, Any]:
         """Return the author's object: made when its code is first needed, behind a safe point."""
-        syncpoints.reach("build.before", self.task.id, self.task.fence)
-        return self.definition()
+        if self._workflow is None:
+            syncpoints.reach("build.before", self.task.id, self.task.fence)
+            self._workflow = self.definition()
+        return self._workflow
 
     def run_plan(self) -> None:
         """Go by the stored plan from here on, whatever ran before."""
