@@ -36,3 +36,10 @@ def scrub(text: str) -> str:
     for value in _given:
         text = text.replace(value, "[secret]")
     return text
+
+
+def shown_part(text: str) -> str:
+    """Return what of a text that goes on may be shown: no secret, and no beginning of one."""
+    longest = max(map(len, _given), default=1)
+    scrubbed = scrub(text)
+    return scrubbed[: max(0, len(scrubbed) - longest + 1)]

@@ -21,6 +21,7 @@ from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.workspace import ITEMS
 from tasks_app.engine import lease as leases
 from tasks_app.engine import secret_values, thread_values, values, workspace
+from tasks_app.engine.saying import Saying
 from tasks_app.engine.session import SliceSession
 from tasks_app.engine.usage import UsageReport
 from tasks_app.events.catalogue import EventType
@@ -77,6 +78,7 @@ class RunningStep:
         self._step_key = step.key
         self._told_at = 0.0
         self._messages = 0
+        self._saying = Saying(session.task.id, session.task.fence, step.key)
         self._atomic = atomic
         self._waiting: list[tuple[dict[str, Any], ArtifactRef]] = []
 
@@ -140,9 +142,11 @@ class RunningStep:
         tool_calls: Sequence[Mapping[str, Any]] = (),
         tool_call_id: str = "",
     ) -> str:
+        message_id = self._message_id()
+        self._saying.end(message_id)
         self._messages += 1
         given = {
-            "id": str(self.uuid(f"message:{self._messages}")),
+            "id": message_id,
             "type": type,
             "content": content,
             "name": name,
@@ -152,7 +156,14 @@ class RunningStep:
         }
         message = {key: value for key, value in given.items() if key == "content" or value}
         self._session.hold_event(EventType.MESSAGE, thread_values.checked(message))
-        return str(given["id"])
+        return message_id
+
+    def stream(self, piece: str) -> None:
+        self._saying.add(self._message_id(), piece)
+
+    def _message_id(self) -> str:
+        """Return the id of the step's next message, the same at every try."""
+        return str(self.uuid(f"message:{self._messages + 1}"))
 
     def model_failed(self, message: str, *, model: str = "") -> NoReturn:
         self.message(message)

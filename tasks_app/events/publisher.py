@@ -22,6 +22,7 @@ from redis import RedisError
 from tasks_app.events import transport
 from tasks_app.events.catalogue import INBOX_TYPES, PushedEvent, TenantHint
 from tasks_app.events.channels import inbox_channel, task_channel, tasks_channel
+from tasks_app.events.pieces import PIECE, Piece, pieces_channel
 from tasks_app.events.transport import Message
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Publisher:
         self._changed = threading.Condition()
         # Set while somebody waits for `flush`: then nothing is put off.
         self._hurry = threading.Event()
-        self._queue: deque[PushedEvent] = deque(maxlen=MAX_QUEUED)
+        self._queue: deque[PushedEvent | Message] = deque(maxlen=MAX_QUEUED)
         # Newest event of each task that waits for its turn on the tenant's channel.
         self._held: dict[UUID, PushedEvent] = {}
         self._tenant_due: dict[UUID, float] = {}
@@ -56,9 +57,15 @@ class Publisher:
         self._lost = 0
         self._away_until = 0.0
 
-    def put(self, event: PushedEvent) -> None:
-        """Queue an event; drops the oldest one when full. Never raises, never waits for Redis."""
+    def put(self, event: PushedEvent | Message) -> None:
+        """Queue an event; drops the oldest one when full. Never raises, never waits for Redis.
+
+        A message as it is, such as a piece of what a task says, drops no event: it is left out
+        when half of the queue is taken.
+        """
         with self._changed:
+            if not isinstance(event, PushedEvent) and len(self._queue) > MAX_QUEUED // 2:
+                return
             if len(self._queue) == MAX_QUEUED:
                 self._lost += 1
             self._queue.append(event)
@@ -136,13 +143,16 @@ class Publisher:
     def _over(self, now: float) -> list[tuple[UUID, float]]:
         return list(takewhile(lambda pause: pause[1] <= now, self._tenant_due.items()))
 
-    def _messages(self, events: Sequence[PushedEvent]) -> list[Message]:
+    def _messages(self, events: Sequence[PushedEvent | Message]) -> list[Message]:
         """Return what to send now; what a tenant hears of a busy task later is held."""
         told: list[Message] = []
         # A tenant's channels say where to look: the newest event of each task says it all.
         hints: dict[tuple[str, UUID], Message] = {}
         now = time.monotonic()
         for event in events:
+            if not isinstance(event, PushedEvent):
+                told.append(event)
+                continue
             told.append((task_channel(event.task_id), event.type, event.task_form()))
             if event.type in INBOX_TYPES:
                 inbox = inbox_channel(event.tenant_id)
@@ -155,7 +165,7 @@ class Publisher:
                 hints[hint[0], event.task_id] = hint
         return [*told, *hints.values()]
 
-    def _send(self, events: Sequence[PushedEvent], due: Sequence[PushedEvent]) -> None:
+    def _send(self, events: Sequence[PushedEvent | Message], due: Sequence[PushedEvent]) -> None:
         if time.monotonic() < self._away_until:
             self._lost += len(events)
             return
@@ -208,6 +218,11 @@ def publish(
         version: the task's `state_version` after the event.
     """
     _publisher.put(PushedEvent(tenant_id, task_id, seq, str(type), progress, phase, version))
+
+
+def publish_piece(task_id: UUID, piece: Piece) -> None:
+    """Show listeners a piece of a message that is still being said. Never raises and never waits."""
+    _publisher.put((pieces_channel(task_id), PIECE, piece.form()))
 
 
 def flush(timeout_seconds: float) -> bool:

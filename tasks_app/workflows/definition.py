@@ -192,6 +192,12 @@ class StepContext(Protocol):
             tool_call_id: the call that a tool's message answers.
         """
 
+    def stream(self, piece: str) -> None:
+        """Show readers the next piece of the message that `message` adds when it is whole.
+
+        Nothing of it is stored; who comes later sees the whole message.
+        """
+
     def model_failed(self, message: str, *, model: str = "") -> NoReturn:
         """Say what a model that gave up has said, and fail this try: no answer is no success.
 

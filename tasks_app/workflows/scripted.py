@@ -6,6 +6,7 @@ POSTs to a local address, so that a process outside can count what really happen
 
 import ctypes
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -326,6 +327,8 @@ def _run(ctx: StepContext, operation: Any) -> dict[str, Any]:
 
 
 def _say(ctx: StepContext, operation: Say) -> None:
+    for piece in re.findall(r"\s*\S+|\s+$", operation.text):
+        ctx.stream(piece)
     ctx.message(operation.text)
     if operation.tokens and operation.call_id:
         spent, made = operation.tokens

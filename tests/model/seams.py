@@ -121,6 +121,7 @@ _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     # Never enough: a worker of the model ends after each slice.
     (continuation, "count_waiting", lambda: min(1, len(world().messages))),
     (publisher, "publish", _publish),
+    (publisher, "publish_piece", lambda *_: None),
     (shutdown, "requested", _is_stopping),
     # Real time decides nothing: look for commands every time, hold results until a step says so.
     (session, "LOOK_SECONDS", 0.0),

@@ -8,6 +8,7 @@ with the next question from time to time.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -172,18 +173,28 @@ class Stream:
             if self._waker.is_ending:
                 raise CutShortError
             if found.run.seq == self._cursor:
-                yield await self._pause()
+                async with aclosing(self._rest()) as texts:
+                    async for text in texts:
+                        self._spoke_at = self._now()
+                        yield text
 
-    async def _pause(self) -> str:
-        """Wait for something new; return a heartbeat if nothing was said for so long."""
+    async def _rest(self) -> AsyncGenerator[str]:
+        """Wait for something new; yield pieces of messages meanwhile, a heartbeat after silence."""
         beat = runtime().stream_heartbeat_seconds
         # Nothing wakes for what a child says.
         longest = beat if self._children is None else min(beat, POLL_SECONDS)
-        await self._waker.wait(min(longest, self._spoke_at + beat - self._now()))
-        if self._now() - self._spoke_at < beat:
-            return ""
-        self._spoke_at = self._now()
-        return HEARTBEAT
+        until = self._now() + longest
+        while True:
+            speaks_at = self._spoke_at + beat
+            heard = await self._waker.wait(min(until, speaks_at) - self._now())
+            text = "".join(map(self._frames.piece, heard.pieces))
+            if not text and self._now() - self._spoke_at >= beat:
+                text = HEARTBEAT
+            if text:
+                yield text
+            # However much is said, the right to hear it is asked for from time to time.
+            if heard.is_new or self._waker.is_ending or self._now() >= until:
+                return
 
     async def _look(self) -> Look | None:
         """Look at the run, if need be again; None when the reader may not see it any more."""

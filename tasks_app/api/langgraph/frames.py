@@ -21,6 +21,7 @@ from tasks_app.api.langgraph.render import (
 )
 from tasks_app.domain.conversation import CHANGES, MESSAGE, VALUES, apply
 from tasks_app.domain.states import TERMINAL
+from tasks_app.events.pieces import Piece
 from tasks_app.queries.conversations import CHILD
 from tasks_app.queries.events import EventRow
 from tasks_app.queries.runs import RunHead
@@ -56,6 +57,8 @@ class Frames:
         self._modes = frozenset(modes)
         self._values = values
         self._suffix = suffix
+        # The newest worker that was heard saying something.
+        self._fence = 0
 
     def opening(self) -> str:
         """Return the first frame of every connection."""
@@ -97,6 +100,18 @@ class Frames:
             for number, (mode, data) in enumerate(found, start=1)
         ]
         return "".join(texts)
+
+    def piece(self, piece: Piece) -> str:
+        """Return the frame of a piece of a message that is not whole yet; it carries no id.
+
+        A piece that comes behind its message, or from a worker that lost the run, is left out.
+        """
+        known = any(message.get("id") == piece.message_id for message in self._values["messages"])
+        if known or piece.fence < self._fence:
+            return ""
+        self._fence = piece.fence
+        chunk = {"id": piece.message_id, "type": "AIMessageChunk", "content": piece.text}
+        return frame(MESSAGES_NAME, [chunk, self._about(piece.step or self._run.workflow)])
 
     def begin_with(self, values: Mapping[str, Any]) -> None:
         """Take these values for the present ones."""
@@ -158,15 +173,18 @@ class Frames:
         message, values = message_json(event.data), ("values", self._shown())
         if message.get("type") in {"human", "system"} and "step" not in event.data:
             return [values]
-        run, step = self._run, self._step(event.data)
-        about = {
+        step = self._step(event.data)
+        update = ("updates", {step: {"messages": [message]}})
+        return [(MESSAGES_MODE, [message, self._about(step)]), update, values]
+
+    def _about(self, step: str) -> Json:
+        run = self._run
+        return {
             "run_id": str(run.task_id),
             "thread_id": run.thread_key,
             "langgraph_node": step,
             "attempt": run.attempt,
         }
-        update = ("updates", {step: {"messages": [message]}})
-        return [(MESSAGES_MODE, [message, about]), update, values]
 
     def _step(self, data: Mapping[str, Any]) -> str:
         return str(data.get("step") or self._run.workflow)

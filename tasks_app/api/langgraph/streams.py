@@ -23,6 +23,7 @@ from tasks_app.api.langgraph import door, waits
 from tasks_app.api.langgraph.base import parsed, query_of, run_place
 from tasks_app.api.langgraph.door import allowed, no_content
 from tasks_app.api.langgraph.feeds import Feed, Stream, look_at, values_at
+from tasks_app.api.langgraph.frames import MESSAGES_MODE
 from tasks_app.api.langgraph.inputs import CancelQuery
 from tasks_app.api.langgraph.runs import replay_headers
 from tasks_app.api.langgraph.subagents import time_of
@@ -243,7 +244,7 @@ async def _frames(request: HttpRequest, opened: Opened) -> AsyncGenerator[str]:
         missed=opened.missed,
         with_children=opened.with_children,
     )
-    async with Waker(opened.run.task_id) as waker:
+    async with Waker(opened.run.task_id, hears_pieces=MESSAGES_MODE in opened.modes) as waker:
         stream = Stream(feed, waker)
         texts = stream.run()
         with door.noticing(opened.principal, opened.run, waker, acts=opened.ends_run):
