@@ -32,6 +32,7 @@ class BudgetListView(RuntimeView):
         capability="budgets:manage",
         body=LimitInput,
         returns=LimitOut,
+        codes=("not_found",),
         example={"kind": "tokens", "period": "month", "limit": 50_000_000, "reason": "plan B"},
         keeps=True,
     )

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -13,7 +13,7 @@ from tasks_app.admission.commands import Submitted
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.api.base import REPLAYED, Input, Output, RuntimeView, answer
 from tasks_app.api.documented import documented
-from tasks_app.api.inputs import ExpectedVersion, Reason, Text, WholeNumber
+from tasks_app.api.inputs import ExpectedVersion, Moment, Reason, Text, WholeNumber
 from tasks_app.domain.repairs import BULK_MAX
 from tasks_app.domain.states import TaskStatus
 from tasks_app.queries.tasks import TaskFilters
@@ -36,8 +36,8 @@ class SelectInput(Input):
     priority: list[WholeNumber] = Field(default_factory=list, max_length=10)
     thread_id: UUID | None = None
     parent_id: UUID | None = None
-    created_after: AwareDatetime | None = None
-    created_before: AwareDatetime | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
     cursor: Text | None = Field(
         None, max_length=1000, description="`nextCursor` of the answer before."
     )

@@ -55,6 +55,8 @@ class CommandListView(TaskObjectView):
             "no_open_question",
             "schema_mismatch",
             "command_not_applicable",
+            "unknown_workflow",
+            "workflow_failed",
         ),
         example={
             "type": "adjust_goal",

@@ -1,9 +1,10 @@
 """What bodies and queries may hold: nothing else gets past the door."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field
 
 from tasks_app.admission.keys import DEFAULT_DAYS, MAX_DAYS, MAX_REASON_CHARACTERS
 from tasks_app.api.base import Input
@@ -27,6 +28,17 @@ ExpectedVersion = Annotated[
     WholeNumber | None,
     Field(ge=1, description="The version the caller saw. Missing: 428. Stale: 409."),
 ]
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("a time that no calendar has") from None
+
+
+# PostgreSQL knows fewer offsets than RFC 3339.
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class CheckpointPolicyInput(Input):

@@ -34,6 +34,7 @@ class KeyListView(RuntimeView):
         body=KeyInput,
         returns=KeyCreated,
         status=201,
+        codes=("not_found",),
         example={"name": "nightly import", "scopes": ["tasks:create", "tasks:read"], "days": 30},
         keeps=True,
     )

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
-from pydantic import AwareDatetime, Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from ledger_app.domain.effects import EffectState
 from tasks_app.api.base import PageQuery
+from tasks_app.api.inputs import Moment
 from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.repairs import RepairVerb
 from tasks_app.domain.runs import ThreadStatus
@@ -114,8 +115,8 @@ class TaskListQuery(ListQuery):
     thread_id: UUID | None = None
     parent_id: UUID | None = None
     agent_id: UUID | None = None
-    created_after: AwareDatetime | None = Field(None, description="This time or later.")
-    created_before: AwareDatetime | None = Field(None, description="Before this time.")
+    created_after: Moment | None = Field(None, description="This time or later.")
+    created_before: Moment | None = Field(None, description="Before this time.")
     needs_me: bool = Field(False, description="Only where the caller has something to do.")
     sort: Annotated[str, OneOf(TaskFilters.ORDERS)] = "-created"
     count: Literal["estimate"] | None = Field(

@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from typing_extensions import override
 
 from tasks_app.api.base import SIGNED_IN, RuntimeView
+from tasks_app.api.links import add_links
 from tasks_app.conf import runtime
 
 
@@ -67,6 +68,7 @@ def schema_text() -> str:
     with patched_settings({"OAS_VERSION": "3.1.0"}), translation.override("en"):
         generator: Any = SchemaGenerator(patterns=urls.documented_patterns())  # type: ignore[no-untyped-call]
         document = generator.get_schema(request=None, public=True)
+    add_links(document)
     text: str = yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True, width=100)
     return text
 

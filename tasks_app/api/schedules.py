@@ -37,6 +37,7 @@ class ScheduleListView(RuntimeView):
         body=ScheduleInput,
         returns=ScheduleOut,
         status=201,
+        codes=("unknown_workflow", "workflow_failed", "name_taken"),
         example={
             "name": "every working day",
             "workflow": "contracts.review",
@@ -136,7 +137,9 @@ class ScheduleFireView(_OneSchedule):
     capabilities: ClassVar = {"POST": "tasks:create"}
 
     @documented("fireSchedule", "Fire a schedule now", capability="tasks:create", body=ReasonInput,
-                returns=FiredOut, keeps=True)  # fmt: skip
+                returns=FiredOut, keeps=True,
+                codes=("unknown_workflow", "workflow_failed", "budget_required",
+                       "budget_insufficient"))  # fmt: skip
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Start the task once; null when the overlap rule leaves it out."""
         self.body(ReasonInput)

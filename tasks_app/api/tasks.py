@@ -56,7 +56,9 @@ class TaskListView(RuntimeView):
         replays=True,
         replay_status=200,
         codes=(
+            "not_found",
             "unknown_workflow",
+            "workflow_failed",
             "budget_required",
             "budget_insufficient",
         ),
