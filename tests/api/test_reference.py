@@ -1,8 +1,10 @@
 """What is promised in docs/reference is what the code does."""
 
+import ast
 import os
 import re
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tasks_app.api.reference import schema_text
 from tasks_app.domain import errors
 from tasks_app.policy.capabilities import CAPABILITIES
 from tests.api.calls import Api, api_of
+from tests.architecture.sources import called_name, calls, product_files
 from tests.factories import make_member, make_tenant
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
@@ -61,6 +64,79 @@ def test_every_operation_names_capability_and_codes() -> None:
         operation = next(item for item in operations if item["operationId"] == name)
         (content,) = operation["requestBody"]["content"].values()
         assert content["examples"]
+
+
+def test_every_problem_code_is_documented() -> None:
+    """The codes of single problems that the product makes are those of the page."""
+    made = {
+        str(code.value)
+        for path in product_files()
+        for call in calls(path)
+        if called_name(call) == "FieldProblem"
+        for code in call.args[1:2]
+        if isinstance(code, ast.Constant)
+    }
+    assert made == {row[0] for row in rows_of("errors.md", "problems")}
+
+
+def table(header: str, rows: Sequence[tuple[str, ...]]) -> str:
+    columns = header.count("|") - 1
+    lines = [header, "|" + " --- |" * columns, *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines)
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    paths = yaml.safe_load(schema_text())["paths"]
+    return [
+        (method.upper(), path, operation)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    ]
+
+
+def routes_table() -> str:
+    rows = [
+        (method, f"`{path}`", f"`{operation['operationId']}`", operation["x-capability"],
+         operation["description"].partition("\n")[0])
+        for method, path, operation in operations()
+    ]  # fmt: skip
+    return table("| method | path | operation | needs | answer |", rows)
+
+
+def lists_table() -> str:
+    rows = []
+    for _, _, operation in operations():
+        query = [p for p in operation.get("parameters", []) if p["in"] == "query"]
+        orders = next((p["schema"]["enum"] for p in query if p["name"] == "sort"), None)
+        if orders:
+            names = sorted({p["name"] for p in query} - {"limit", "cursor", "sort"})
+            shown = (", ".join(f"`{name}`" for name in part) for part in (names, orders))
+            rows.append((f"`{operation['operationId']}`", *shown))
+    return table("| list | filters | `sort` |", rows)
+
+
+@pytest.mark.parametrize(("name", "made"), [("routes", routes_table), ("lists", lists_table)])
+def test_every_route_is_in_the_tables(name: str, made: Callable[[], str]) -> None:
+    """docs/reference/rest.md has each route and each filter; UPDATE_REFERENCE=1 writes them."""
+    page = REFERENCE / "rest.md"
+    marks = rf"(<!-- {name} -->\n)(.*?)(<!-- /{name} -->)"
+    if os.environ.get("UPDATE_REFERENCE"):
+        text = re.sub(marks, lambda m: f"{m[1]}{made()}\n{m[3]}", page.read_text(), flags=re.S)
+        page.write_text(text)
+    found = re.search(marks, page.read_text(), re.S)
+    assert found is not None
+    assert found[2].rstrip("\n") == made()
+
+
+def rows_of(page: str, name: str) -> list[list[str]]:
+    found = re.search(
+        rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", (REFERENCE / page).read_text(), re.S
+    )
+    assert found is not None
+    return [
+        [cell.strip().strip("`") for cell in line.strip("| ").split(" | ")]
+        for line in found[1].splitlines()[2:]
+    ]
 
 
 @pytest.mark.django_db
