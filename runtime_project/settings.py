@@ -273,10 +273,25 @@ RUNTIME = {
     "webhook_timeout_seconds": env.seconds("RUNTIME_WEBHOOK_TIMEOUT_SECONDS", 10),
     "webhook_retry_seconds": env.seconds("RUNTIME_WEBHOOK_RETRY_SECONDS", 5),
     "webhook_give_up_seconds": env.seconds("RUNTIME_WEBHOOK_GIVE_UP_SECONDS", 3 * 86_400),
+    "mcp_sync_wait_seconds": env.seconds("RUNTIME_MCP_SYNC_WAIT_SECONDS", 25),
+    "mcp_result_seconds": env.seconds("RUNTIME_MCP_RESULT_SECONDS", 30 * 86_400),
     "test_assistant": env.flag("RUNTIME_TEST_ASSISTANT"),
     "public_schema": env.flag("RUNTIME_PUBLIC_SCHEMA"),
     "key_environment": "live" if PRODUCTION else "test",
 }
+
+# The project's version; a test compares it with pyproject.toml.
+RELEASE = "0.1.0"
+
+# The address by which MCP clients call this installation; tokens are issued for it.
+MCP_RESOURCE_URL = env.text("MCP_RESOURCE_URL", "http://localhost:8000/mcp")
+MCP_META_PREFIX = env.text("MCP_META_PREFIX", "dev.perdure")
+MCP_ALLOWED_ORIGINS = list(env.words("MCP_ALLOWED_ORIGINS"))
+# "none" lets everybody in as MCP_USER: for a loopback of one's own only.
+MCP_AUTH = env.text("MCP_AUTH", "credential")
+MCP_USER = env.text("MCP_USER", "")
+if MCP_AUTH not in {"credential", "none"} or (MCP_AUTH == "none" and PRODUCTION):
+    raise ImproperlyConfigured("MCP_AUTH is credential, or none where DJANGO_ENV is no production")
 
 LOGGING = {
     "version": 1,

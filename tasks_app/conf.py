@@ -49,6 +49,8 @@ class RuntimeSettings:
     webhook_timeout_seconds: float
     webhook_retry_seconds: float
     webhook_give_up_seconds: float
+    mcp_sync_wait_seconds: float
+    mcp_result_seconds: float
 
 
 # The newest settings as they were read: asked for at every step, changed only by tests.

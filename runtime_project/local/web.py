@@ -19,7 +19,7 @@ def main(descriptor: int) -> int:
         "runtime_project.asgi:application",
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
-        lifespan="off",
+        lifespan="on",
     )
     server = uvicorn.Server(config)
     server.run(sockets=[listener])

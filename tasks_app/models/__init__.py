@@ -5,6 +5,7 @@ from tasks_app.models.artifact import Artifact
 from tasks_app.models.budget import Budget, Price, Reservation
 from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step, StepRange
 from tasks_app.models.journal import Event
+from tasks_app.models.mcp import WithdrawnRequest
 from tasks_app.models.plan import PlanVersion
 from tasks_app.models.repair import Repair
 from tasks_app.models.replay import KeptAnswer
@@ -43,4 +44,5 @@ __all__ = [
     "ThreadState",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "WithdrawnRequest",
 ]

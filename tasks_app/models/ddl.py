@@ -66,6 +66,7 @@ WEBHOOK_KEYS = (
     ("tasks_app_webhookdelivery", "endpoint_id", "tasks_app_webhookendpoint"),
     ("tasks_app_webhookdelivery", "task_id", "tasks_app_task"),
 )
+MCP_KEYS = (("tasks_app_withdrawnrequest", "task_id", "tasks_app_task"),)
 COMPOSITE_KEYS = (
     *FIRST_COMPOSITE_KEYS,
     *REPAIR_KEYS,
@@ -75,6 +76,7 @@ COMPOSITE_KEYS = (
     *THREAD_KEYS,
     *SCHEDULE_KEYS,
     *WEBHOOK_KEYS,
+    *MCP_KEYS,
 )
 
 # Facts of admission that no later statement may name (S9); the first ones are of 0002.

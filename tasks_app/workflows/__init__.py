@@ -5,6 +5,8 @@ from tasks_app.workflows.definition import (
     CheckpointPolicy,
     Collect,
     Estimate,
+    McpTool,
+    Question,
     Retry,
     StepContext,
     Workflow,
@@ -19,6 +21,7 @@ from tasks_app.workflows.functions import (
     Turn,
     durable_function,
 )
+from tasks_app.workflows.inline import InlineTool, inline_tool
 from tasks_app.workflows.migrating import MigrationBuilder, OldPlan, migrates
 from tasks_app.workflows.planning import PlanBuilder, StepRef
 from tasks_app.workflows.registry import workflow
@@ -51,16 +54,19 @@ __all__ = [
     "FunctionContext",
     "FunctionWorkflow",
     "GoalError",
+    "InlineTool",
     "ItemError",
     "ItemList",
     "MapItem",
     "MapResults",
+    "McpTool",
     "MigrationBuilder",
     "ModelFailedError",
     "NotApprovedError",
     "NotDeliverableError",
     "OldPlan",
     "PlanBuilder",
+    "Question",
     "Retry",
     "Scope",
     "StepContext",
@@ -70,6 +76,7 @@ __all__ = [
     "Workflow",
     "durable_function",
     "effect",
+    "inline_tool",
     "migrates",
     "step",
     "workflow",

@@ -10,7 +10,17 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO, ClassVar, Generic, NoReturn, Protocol, TypeVar, get_args
+from typing import (
+    Any,
+    BinaryIO,
+    ClassVar,
+    Generic,
+    Literal,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    get_args,
+)
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -83,6 +93,32 @@ class Estimate:
             "money_micros": self.money_micros,
         }
         return {kind: amount * calls for kind, amount in amounts.items() if amount}
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """How a workflow looks to MCP clients.
+
+    Attributes:
+        listed: whether there is a tool for it at all.
+        sync: what a client gets that does not know tasks: `wait` a while for the result and then
+            take a handle, take the `handle` at once, or `refuse` the call.
+        approval: how its approvals are offered: on a page (`url`), as a `form`, or `never`.
+        read_only: the workflow changes nothing outside; a hint for people's clients.
+    """
+
+    listed: bool = True
+    sync: Literal["wait", "handle", "refuse"] = "wait"
+    approval: Literal["url", "form", "never"] = "url"
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked before a task exists; `schema` is one flat object of an answer's fields."""
+
+    message: str
+    schema: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +300,19 @@ class Workflow(Generic[GoalT, ResultT]):
     approve_before: ClassVar[tuple[str, ...]] = ()
     # Older or newer versions whose tasks may go on under this code with the plan they have.
     compatible_with: ClassVar[tuple[int, ...]] = ()
+    mcp: ClassVar[McpTool] = McpTool()
+
+    def preflight(
+        self, goal: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Question]:
+        """Return what an MCP client is to be asked before the task exists, by name; none by default.
+
+        Args:
+            goal: what the caller sent; it may not fit the goal's model yet.
+            answers: those given so far, each fitting its question's schema. Names of the goal's
+                fields in an answer are put into the goal once nothing is left to ask.
+        """
+        return {}
 
     def check(self, goal: GoalT) -> None:
         """Refuse a goal that cannot be worked on, before anything is stored.

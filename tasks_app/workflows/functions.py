@@ -6,7 +6,7 @@ function again in every slice; what it reached is stored by name and never run t
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,14 +23,18 @@ from tasks_app.workflows.definition import (
     STEP_ATTRIBUTE,
     Budget,
     CheckpointPolicy,
+    McpTool,
+    Question,
     Retry,
     StepDefinition,
     Workflow,
 )
+from tasks_app.workflows.inline import Preflight
 from tasks_app.workflows.values import ApprovalOutcome, ArtifactRef
 
 R = TypeVar("R")
 T = TypeVar("T")
+
 
 _STEP_TIMEOUT_SECONDS = 600
 
@@ -212,6 +216,14 @@ class FunctionWorkflow(Workflow[Any, Any]):
     function: ClassVar[Callable[[Any, Any], Any]]
     goal_model: ClassVar[type[BaseModel]]
     goal_check: ClassVar[Callable[[Any], None] | None]
+    goal_preflight: ClassVar[Preflight | None]
+
+    @override
+    def preflight(
+        self, goal: Mapping[str, Any], answers: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, Question]:
+        ask = type(self).goal_preflight
+        return {} if ask is None else ask(goal, answers)
 
     @override
     def check(self, goal: Any) -> None:
@@ -272,6 +284,8 @@ def durable_function(
     approve_before: tuple[str, ...] = (),
     check: Callable[[Any], None] | None = None,
     compatible_with: tuple[int, ...] = (),
+    mcp: McpTool | None = None,
+    preflight: Preflight | None = None,
 ) -> Callable[[Callable[[Any, Any], Any]], type[FunctionWorkflow]]:
     """Register `function(ctx, goal)` as a workflow; goal and result are read from its annotations.
 
@@ -283,6 +297,8 @@ def durable_function(
         check: refuses goals as `Workflow.check` does.
         compatible_with: other versions whose live tasks may go on under this code; without it
             they are held.
+        mcp: how MCP clients see it.
+        preflight: what to ask them before the task exists, as `Workflow.preflight` does.
 
     Raises:
         ConfigurationError: the declaration breaks a rule (E12); the project does not start.
@@ -296,6 +312,7 @@ def durable_function(
             "function": staticmethod(function),
             "goal_model": _goal_model(function),
             "goal_check": staticmethod(check) if check else None,
+            "goal_preflight": staticmethod(preflight) if preflight else None,
             "workflow_name": name,
             "version": version,
             "title": title or name,
@@ -305,6 +322,7 @@ def durable_function(
             "checkpoint": checkpoint or CheckpointPolicy(),
             "approve_before": approve_before,
             "compatible_with": compatible_with,
+            "mcp": mcp or McpTool(),
         }
         function_checks.check(function)
         definition = cast(

@@ -6,7 +6,7 @@ from typing import Any
 from tasks_app import conf
 from tasks_app.domain.errors import ConfigurationError, UnknownWorkflowError
 from tasks_app.workflows import declarations
-from tasks_app.workflows.definition import StepDefinition, Workflow, WorkflowInfo
+from tasks_app.workflows.definition import McpTool, StepDefinition, Workflow, WorkflowInfo
 
 # Workflows of this name exist for deterministic tests and are offered only when asked for.
 TEST_WORKFLOWS = frozenset({"scripted", "scripted.loop"})
@@ -22,12 +22,14 @@ def workflow(
     description: str = "",
     acts: tuple[str, ...] = (),
     compatible_with: tuple[int, ...] = (),
+    mcp: McpTool | None = None,
 ) -> Callable[[type[Workflow[Any, Any]]], type[Workflow[Any, Any]]]:
     """Register a class as a workflow.
 
     Args:
         compatible_with: other versions whose live tasks may go on under this code with the plan
             they have, whatever this version would plan; see docs/how-to/deploy-a-new-version.md.
+        mcp: how MCP clients see it.
 
     Raises:
         ConfigurationError: the declaration breaks a rule (E12); the project does not start.
@@ -40,6 +42,7 @@ def workflow(
         definition.description = description
         definition.acts = acts
         definition.compatible_with = compatible_with
+        definition.mcp = mcp or McpTool()
         add(definition)
         return definition
 

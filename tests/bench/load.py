@@ -28,7 +28,7 @@ def web_process(world: World) -> Iterator[tuple[int, ProjectProcess]]:
     with listener:
         port: int = listener.getsockname()[1]
     command = ["-m", "uvicorn", "runtime_project.asgi:application", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--no-server-header", "--lifespan", "off"]
+    command += ["--port", str(port), "--no-server-header", "--lifespan", "on"]
     environment = {**world.environment("web"), "DATABASE_ROLE": "rt_web", "DATABASE_POOL": "1"}
     web = ProjectProcess("web", world.folder, command, environment)
     try:

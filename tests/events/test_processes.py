@@ -29,7 +29,7 @@ def web_process(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     command = [sys.executable, "-m", "uvicorn", "runtime_project.asgi:application"]
-    command += ["--port", port, "--lifespan", "off", "--timeout-graceful-shutdown", "5"]
+    command += ["--port", port, "--lifespan", "on", "--timeout-graceful-shutdown", "5"]
     process = subprocess.Popen(command, env=_environment(tmp_path))
     try:
         url = f"http://127.0.0.1:{port}"

@@ -172,7 +172,7 @@ class WebProcess(ProjectProcess):
         self.port = port = port or _free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = ["-m", "uvicorn", "runtime_project.asgi:application", "--port", str(port)]
-        command += ["--lifespan", "off", "--timeout-graceful-shutdown", "5", "--no-access-log"]
+        command += ["--lifespan", "on", "--timeout-graceful-shutdown", "5", "--no-access-log"]
         web = {"DATABASE_POOL": "1", "DATABASE_ROLE": "rt_web", "DATABASE_CONN_MAX_AGE": "0"}
         static = {"RUNTIME_STATIC_ROOT": str(folder / "static")}
         super().__init__(name, folder, command, {**env, **web, **static})

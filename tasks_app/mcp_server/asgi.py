@@ -1,0 +1,178 @@
+"""Lets requests in: credential, right, size and form are settled before the SDK sees a message."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from mcp.server.auth.middleware.auth_context import auth_context_var
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import PARSE_ERROR
+
+from tasks_app.api import errors
+from tasks_app.api.authentication import refuse_exposed
+from tasks_app.api.errors import HttpFaultError
+from tasks_app.api.parsing import MAX_BYTES, loads
+from tasks_app.domain.errors import NotAllowedError, RuntimeFault, UnauthenticatedError
+from tasks_app.domain.principal import Principal
+from tasks_app.mcp_server import credentials, scopes, server
+from tasks_app.mcp_server.caller import SCOPE_KEY, visit
+from tasks_app.policy.capabilities import holds
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+PATH = "/mcp"
+
+
+class McpDoor:
+    """The ASGI application behind `/mcp`; its lifespan must be entered before the first request."""
+
+    def __init__(self) -> None:
+        self._server = server.build()
+        self._app = self._server.streamable_http_app(
+            streamable_http_path=PATH,
+            stateless_http=True,
+            max_request_body_size=MAX_BYTES,
+            transport_security=TransportSecuritySettings(
+                enable_dns_rebinding_protection=True,
+                allowed_hosts=_hosts(),
+                allowed_origins=_origins(),
+            ),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep the SDK's session manager while the server runs."""
+        async with self._server.session_manager.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] != "POST":
+            # In stateless mode the SDK would open a stream that never ends.
+            await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, {}, {"Allow": "POST"})
+            return
+        try:
+            body = await _body(scope, receive)
+            request = ASGIRequest(dict(scope), io.BytesIO())
+            caller = await visit(credentials.caller_of, request)
+            message = _parsed(body)
+            _require(caller.principal, scopes.needed(message))
+        except RuntimeFault as fault:
+            await _refuse(send, fault, body_id=None)
+            return
+        scope[SCOPE_KEY] = caller
+        token = auth_context_var.set(_bound(caller.principal))
+        try:
+            await self._app(scope, _replayed(body, receive), send)
+        finally:
+            auth_context_var.reset(token)
+
+
+def _hosts() -> list[str]:
+    """Return the hosts by which this server may be called: Django's, with any port."""
+    hosts = [host for host in settings.ALLOWED_HOSTS if host != "*"]
+    named = urlsplit(settings.MCP_RESOURCE_URL).netloc
+    return [*hosts, *(f"{host}:*" for host in hosts), named]
+
+
+def _origins() -> list[str]:
+    """Return the origins of pages that may call: our own, those named, a loopback's for developers."""
+    own = urlsplit(settings.MCP_RESOURCE_URL)
+    loopback = [] if settings.PRODUCTION else ["http://localhost:*", "http://127.0.0.1:*"]
+    return [*settings.MCP_ALLOWED_ORIGINS, f"{own.scheme}://{own.netloc}", *loopback]
+
+
+async def _body(scope: Scope, receive: Receive) -> bytes:
+    """Return the whole body. Raises: HttpFaultError `payload_too_large`."""
+    headers = dict(scope["headers"])
+    announced = headers.get(b"content-length", b"0")
+    too_large = HttpFaultError("payload_too_large", f"At most {MAX_BYTES} bytes.")
+    if announced.isdigit() and int(announced) > MAX_BYTES:
+        raise too_large
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise HttpFaultError("invalid_json", "The request was not sent to its end.")
+        body += message.get("body", b"")
+        if len(body) > MAX_BYTES:
+            raise too_large
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _parsed(body: bytes) -> Any:
+    if b"rtk_" in body:
+        refuse_exposed(body.decode("utf-8", "replace"))
+    return loads(body)
+
+
+def _require(principal: Principal, capabilities: tuple[str, ...]) -> None:
+    if capabilities and not any(holds(principal, name) for name in capabilities):
+        raise NotAllowedError(" ".join(capabilities))
+
+
+def _bound(principal: Principal) -> AuthenticatedUser:
+    """Return the identity that the SDK binds a `requestState` to."""
+    subject = f"{principal.tenant_id}/{principal.user_id}"
+    return AuthenticatedUser(
+        AccessToken(token="", client_id=principal.actor, scopes=[], subject=subject)
+    )
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a channel that gives the body once more, and then what really comes."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def _refuse(send: Send, fault: RuntimeFault, body_id: Any) -> None:
+    """Answer a refusal: a JSON-RPC error for a body, a problem document for everything else."""
+    if fault.code == "invalid_json":
+        error = {"code": PARSE_ERROR, "message": fault.message, "data": {"code": fault.code}}
+        await _answer(
+            send, HTTPStatus.BAD_REQUEST, {"jsonrpc": "2.0", "id": body_id, "error": error}
+        )
+        return
+    status = HTTPStatus(errors.kind_of(fault).status)
+    headers = {}
+    if isinstance(fault, UnauthenticatedError):
+        headers["WWW-Authenticate"] = credentials.challenge()
+    elif isinstance(fault, NotAllowedError):
+        headers["WWW-Authenticate"] = credentials.challenge(
+            error="insufficient_scope", scope=fault.capability
+        )
+    await _answer(send, status, errors.problem(fault, ""), headers)
+
+
+async def _answer(
+    send: Send, status: HTTPStatus, body: Any, headers: dict[str, str] | None = None
+) -> None:
+    data = json.dumps(body).encode() if body else b""
+    named = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(data)),
+        **(headers or {}),
+    }
+    raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": int(status), "headers": raw})
+    await send({"type": "http.response.body", "body": data})
