@@ -16,6 +16,7 @@ from tasks_app.engine import (
     children,
     compensation,
     handover,
+    open_calls,
     threads,
     transitions,
 )
@@ -211,7 +212,7 @@ def close(
     stop_reason: str = "",
     reason: str = "",
 ) -> transitions.Moved:
-    """End a task without success: open questions and commands end with it, a receipt is kept.
+    """End a task without success: open questions, commands and calls end with it, a receipt is kept.
 
     Transaction: the caller's, which holds the task row or its fence.
     """
@@ -225,6 +226,8 @@ def close(
         task_id=task_id, status__in=("planned", "running", "waiting"), retired_in=None
     ).update(status="skipped")
     handed = handover.gather(tenant_id, task_id, in_thread=True, has_artifacts=True)
+    if handed.is_of_run:
+        open_calls.answer(tenant_id, task_id, target.value)
     receipt_id, delivered = _put_receipt(tenant_id, task_id, target.value, handed)
     budget_grants.close_task(task_id, tenant_id)
     moved = transitions.finish(

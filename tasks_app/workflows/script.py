@@ -105,6 +105,15 @@ class Interrupt(_Operation):
     answer: dict[str, Any] = Field(default_factory=dict)
 
 
+class ToolCall(_Operation):
+    """Let a model call a tool, do what `then` says, and answer the call."""
+
+    op: Literal["toolcall"]
+    id: str
+    name: str
+    then: list[dict[str, Any]] = Field(default_factory=list)
+
+
 class ModelFailure(_Operation):
     """Let the model give up."""
 
@@ -171,6 +180,7 @@ Operation = Annotated[
     | Interrupt
     | Fail
     | ModelFailure
+    | ToolCall
     | Ask
     | Atomic
     | Child

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import httpx
 from django.apps import apps
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from typing_extensions import override
 
 from ledger_app.domain.effects import EffectKind
@@ -46,6 +46,7 @@ from tasks_app.workflows.script import (
     ScriptGoal,
     Set,
     Sleep,
+    ToolCall,
     Write,
 )
 from tasks_app.workflows.values import (
@@ -57,6 +58,7 @@ from tasks_app.workflows.values import (
     MapResults,
 )
 
+OPERATIONS: TypeAdapter[Operation] = TypeAdapter(Operation)
 _THREE_TRIES = Retry(max=3, first_seconds=0.01, max_seconds=0.02)
 _QUICK_RETRY = Retry(max=2, first_seconds=0.01, max_seconds=0.02)
 
@@ -96,10 +98,9 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
             case Fail():
                 methods = {"fail": self.fail, "skip": self.fail_skipped, "ask": self.fail_asking}
                 return p.step(methods[operation.on_failure], operation)
-            case Ask():
-                return p.step(self.ask, operation)
-            case Atomic():
-                return p.step(self.add_row, operation)
+            case Ask() | Atomic() | ModelFailure():
+                steps: dict[str, Any] = {"ask": self.ask, "atomic": self.add_row}
+                return p.step(steps.get(operation.op, self.give_up), operation)
             case Child():
                 script = {"script": operation.script}
                 wait, on_failure = operation.wait, operation.on_failure
@@ -112,8 +113,11 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
                     timeout_seconds=operation.timeout_s,
                     external_id=operation.external_id,
                 )
-            case ModelFailure():
-                return p.step(self.give_up, operation)
+            case ToolCall():
+                p.step(self.call_tool, operation)
+                for inner in operation.then:
+                    self._plan_one(OPERATIONS.validate_python(inner), p)
+                return p.step(self.answer_call, operation)
             case Say(impure=True):
                 return p.step(self.run_impure, operation)
             case _:
@@ -160,6 +164,16 @@ class Scripted(Workflow[ScriptGoal, dict[str, Any]]):
     def fail(self, ctx: StepContext, operation: Fail) -> dict[str, Any]:
         """Fail so often, counting the tries in the file."""
         return _fail(ctx, operation)
+
+    @step()
+    def call_tool(self, ctx: StepContext, operation: ToolCall) -> None:
+        """Say that a model calls a tool."""
+        ctx.message("", tool_calls=[{"id": operation.id, "name": operation.name, "args": {}}])
+
+    @step()
+    def answer_call(self, ctx: StepContext, operation: ToolCall) -> None:
+        """Say what the tool has answered."""
+        ctx.message("done", type="tool", name=operation.name, tool_call_id=operation.id)
 
     @step(retry=_QUICK_RETRY)
     def give_up(self, ctx: StepContext, operation: ModelFailure) -> None:

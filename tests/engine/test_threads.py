@@ -294,3 +294,27 @@ def test_audit_of_runs_verifies(engine: Engine, thread: Thread) -> None:
     engine.drive(second)
     for task_id in (first, second):
         engine.assert_audit_verifies(task_id)
+
+
+CALL = {"op": "toolcall", "id": "call", "name": "search"}
+
+
+def test_a_call_without_a_result_is_answered_by_the_end(engine: Engine, thread: Thread) -> None:
+    """R61: a cancelled run leaves a conversation that the next one can go on with."""
+    task_id = start(engine, CALL, {**CALL, "id": "other", "then": [ASK]})
+    engine.drive(task_id)
+    runs.cancel_run(engine.submitter, task_id=task_id, action="interrupt")
+    said = head(engine, thread)["messages"]
+    asked = [call["id"] for message in said for call in message.get("toolCalls", ())]
+    answers = {one["toolCallId"]: one for one in said if one["type"] == "tool"}
+    assert asked == list(answers) == ["call", "other"]
+    assert answers["call"]["content"] == "done"
+    assert answers["other"]["additionalKwargs"] == {"status": "cancelled"}
+    assert engine.drive(start(engine, SAY)).status == "completed"
+
+
+def test_a_call_of_a_run_that_fails_is_answered_as_well(engine: Engine, thread: Thread) -> None:
+    """Once, and only if nothing else has answered it."""
+    engine.drive(start(engine, {**CALL, "then": [{"op": "fail"}]}))
+    answers = [one for one in head(engine, thread)["messages"] if one["type"] == "tool"]
+    assert [one["additionalKwargs"]["status"] for one in answers] == ["failed"]
