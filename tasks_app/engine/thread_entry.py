@@ -75,7 +75,7 @@ def enter(thread: Thread, task_id: UUID, entry: Entry, *, by: int, actor: str) -
         if entry.ends_only_of and live.exclude(task__initiator_id=entry.ends_only_of).exists():
             raise NotAllowedError("tasks:cancel")
         _supersede(thread, CancelAction(entry.strategy.value), by=by, actor=actor)
-    is_taken = runs.select_for_update(no_key=True).filter(slot=Slot.HOLDING).exists()
+    is_taken = _is_taken(thread)
     waiting = runs.filter(slot=Slot.WAITING)
     ahead = waiting.count()
     if entry.strategy is Strategy.REJECT and (is_taken or ahead):
@@ -187,6 +187,18 @@ def _supersede(thread: Thread, action: CancelAction, *, by: int, actor: str) -> 
         request_cancel(thread.tenant_id, task_id, CancelAction.INTERRUPT, **order)  # type: ignore[arg-type]
     if holder is not None:
         request_cancel(thread.tenant_id, holder, action, **order)  # type: ignore[arg-type]
+
+
+def _is_taken(thread: Thread) -> bool:
+    """Tell whether a run holds the slot, and keep it from passing on until this is committed.
+
+    Whoever ended while its row was waited for has passed the slot on: only a new look tells to whom.
+    """
+    runs = Run.objects.for_tenant(thread.tenant_id).filter(thread_id=thread.id, slot=Slot.HOLDING)
+    while not runs.select_for_update(no_key=True).exists():
+        if not runs.exists():
+            return False
+    return True
 
 
 def _locked_holder(thread: Thread) -> UUID | None:

@@ -19,6 +19,7 @@ from tasks_app.domain.errors import (
     IdempotencyMismatchError,
     NoPendingInterruptError,
     RunFinishedError,
+    ThreadBusyError,
     VersionConflictError,
 )
 from tasks_app.domain.run_bodies import parse
@@ -297,6 +298,33 @@ def test_s18_the_slot_is_never_lost(engine: Engine, sync: SyncDir) -> None:
         assert slot(engine, task_id) == "holding"
         assert engine.drive(task_id).status == "completed"
     assert sync.hits("build.before", third) == []
+
+
+@pytest.mark.parametrize("strategy", ["enqueue", "reject"])
+def test_s18_who_comes_while_the_slot_passes_on_is_not_at_work_as_well(
+    engine: Engine, sync: SyncDir, strategy: str
+) -> None:
+    """S18: it has waited for the end of A, by which B got the slot: it waits behind B, or is refused."""
+    first = start(engine)
+    second = start(engine, multitask_strategy="enqueue")
+    sync.hold("finish.before_terminal", first)
+    worker = Actor(lambda: engine.run(first))
+    sync.wait_hit("finish.before_terminal", first)
+    with transaction.atomic():
+        runs_of = Run.objects.for_tenant(engine.tenant.id).filter(pk=first)
+        list(runs_of.select_for_update(no_key=True))
+        sync.release("finish.before_terminal", first)
+        assert wait_until(lambda: waiting() == 1, seconds=PATIENCE_SECONDS)
+        coming = Actor(lambda: start(engine, multitask_strategy=strategy))
+        assert wait_until(lambda: waiting() == 2, seconds=PATIENCE_SECONDS)
+    assert worker.result() == "completed"
+    third = coming.result()
+    assert slot(engine, second) == "holding"
+    if strategy == "reject":
+        assert isinstance(third, ThreadBusyError)
+    else:
+        assert slot(engine, third) == "waiting"
+        assert [engine.drive(one).status for one in (second, third)] == ["completed"] * 2
 
 
 def test_s23_one_answer_of_two_counts(engine: Engine, sync: SyncDir) -> None:
