@@ -5,19 +5,30 @@ from uuid import UUID
 
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from tasks_app.admission.commands import need_of
 from tasks_app.dashboard import steering
 from tasks_app.dashboard.access import needs
 from tasks_app.dashboard.taskpage import TABS, task_context
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TaskStatus
+from tasks_app.domain.steering import CommandType
 from tasks_app.queries.artifacts import get_artifact
 from tasks_app.queries.tasks import TaskFilters, count_tasks, list_tasks
 from tasks_app.tools import artifact_store
 from tasks_app.workflows import registry
 
 _MAX_QUERY = 200
+
+# What many tasks can be told at once; the pages for it are in `telling`.
+MANY = {
+    CommandType.PAUSE: gettext_lazy("Pause tasks…"),
+    CommandType.RESUME: gettext_lazy("Resume tasks…"),
+    CommandType.SET_PRIORITY: gettext_lazy("Set priority…"),
+    CommandType.CANCEL: gettext_lazy("Cancel tasks…"),
+}
 
 
 @require_GET
@@ -83,12 +94,17 @@ def artifact(request: HttpRequest, principal: Principal, artifact_id: UUID) -> F
     return answer
 
 
-def _list_context(principal: Principal, query: QueryDict) -> dict[str, Any]:
-    filters = TaskFilters(
+def read_filters(query: QueryDict) -> TaskFilters:
+    """Return the filter that stands in the address of the list."""
+    return TaskFilters(
         q=query.get("q", "").replace("\x00", "").strip()[:_MAX_QUERY],
         states=tuple(s for s in query.getlist("state") if s in set(TaskStatus)),
-        workflow=query.get("workflow", "")[:100],
+        workflow=query.get("workflow", "").replace("\x00", "")[:100],
     )
+
+
+def _list_context(principal: Principal, query: QueryDict) -> dict[str, Any]:
+    filters = read_filters(query)
     cursor = query.get("cursor") or None
     page = list_tasks(principal, filters, cursor)
     return {
@@ -97,11 +113,21 @@ def _list_context(principal: Principal, query: QueryDict) -> dict[str, Any]:
         "chips": _chips(filters, count_tasks(principal, filters)),
         "workflows": [info.name for info in registry.list_workflows()],
         "can_create": principal.can("tasks:create"),
+        "many": _many(principal),
         "query": _query(filters, cursor=cursor),
         "first_query": _query(filters),
         "next_query": _query(filters, cursor=page.next_cursor),
         "has_previous": cursor is not None,
     }
+
+
+def _many(principal: Principal) -> list[tuple[str, Any]]:
+    """Return what all tasks of the list may be told at once, with its words."""
+    return [
+        (kind.value, label)
+        for kind, label in MANY.items()
+        if principal.can(need_of(kind)) and not principal.suspended
+    ]
 
 
 def _chips(filters: TaskFilters, counts: dict[str, int]) -> list[dict[str, Any]]:

@@ -2,7 +2,16 @@
 
 from django.urls import path
 
-from tasks_app.dashboard import account, approving, creating, held, repairing, steering, tasks
+from tasks_app.dashboard import (
+    account,
+    approving,
+    creating,
+    held,
+    repairing,
+    steering,
+    tasks,
+    telling,
+)
 
 app_name = "dashboard"
 urlpatterns = [
@@ -14,6 +23,7 @@ urlpatterns = [
     path("language/", account.set_language, name="language"),
     path("tasks/", tasks.task_list, name="tasks"),
     path("tasks/live/", tasks.task_list_live, name="tasks-live"),
+    path("tasks/many/<slug:kind>/", telling.many, name="many"),
     path("tasks/new/", creating.choose, name="new"),
     path("tasks/new/<str:workflow>/", creating.create, name="new-form"),
     path("tasks/<uuid:task_id>/", tasks.task, name="task"),

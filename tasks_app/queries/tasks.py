@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
@@ -135,6 +136,12 @@ def narrowed_tasks(principal: Principal, filters: TaskFilters) -> QuerySet[Task]
             wanted |= Q(id__gte=UUID(prefix.ljust(32, "0")), id__lte=UUID(prefix.ljust(32, "f")))
         rows = rows.filter(wanted)
     return rows.filter(_needing(principal)) if filters.needs_me else rows
+
+
+def list_titles(principal: Principal, task_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Return the titles of those of the tasks that the principal sees."""
+    rows = Task.objects.visible_to(principal).filter(pk__in=list(task_ids))
+    return dict(rows.values_list("pk", "title"))
 
 
 def count_tasks(principal: Principal, filters: TaskFilters = TaskFilters()) -> dict[str, int]:

@@ -68,7 +68,7 @@ def addresses(world: World, audience: str) -> dict[User | None, list[str]]:
     tabs = ("", "steps/", "checkpoints/", "effects/", "artifacts/", "events/", "audit/")
     return {
         world.operator: [
-            "/tasks/", "/tasks/?q=nothing", f"/tasks/{done.pk}/", f"/tasks/{failed.pk}/",
+            "/tasks/", "/tasks/?q=nothing", "/tasks/many/set_priority/", f"/tasks/{done.pk}/", f"/tasks/{failed.pk}/",
             "/tasks/new/", "/tasks/new/contracts.review/", f"/tasks/{task.pk}/goal/",
             f"/approvals/{approval.pk}/", *(f"/tasks/{task.pk}/{tab}" for tab in tabs),
             "/dead-letters/", "/dead-letters/checkpoint_damaged/",
