@@ -111,6 +111,12 @@ REDIS_URL = env.text("REDIS_URL")
 if not REDIS_URL:
     raise ImproperlyConfigured("REDIS_URL must be set (redis://… or unix://…)")
 EVENTSTREAM_REDIS = {**env.redis_client(REDIS_URL), "socket_timeout": 5}
+# Asked at every request: who waits longer goes on without it.
+THROTTLE_REDIS = {
+    **env.redis_client(REDIS_URL),
+    "socket_timeout": 0.5,
+    "socket_connect_timeout": 0.5,
+}
 EVENTSTREAM_CHANNELMANAGER_CLASS = "tasks_app.events.channels.TaskChannelManager"
 EVENTSTREAM_ALLOW_ORIGIN = None
 
@@ -156,6 +162,10 @@ AUTH_PASSWORD_VALIDATORS = [
         "OPTIONS": {"min_length": 12},
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+AUTHENTICATION_BACKENDS = [
+    "tasks_app.admission.sign_in.CountingBackend",
+    "django.contrib.auth.backends.ModelBackend",
 ]
 LOGIN_URL = "dashboard:login"
 LOGIN_REDIRECT_URL = "/tasks/"
@@ -268,6 +278,8 @@ RUNTIME = {
     "default_assistant": env.text("RUNTIME_DEFAULT_ASSISTANT", "contracts.review"),
     "models": env.words("RUNTIME_MODELS"),
     "disconnect_grace_seconds": env.seconds("RUNTIME_DISCONNECT_GRACE_SECONDS", 3),
+    "throttle": env.flag("RUNTIME_THROTTLE", default=PRODUCTION),
+    "requests_per_minute": env.counts("RUNTIME_REQUESTS_PER_MINUTE"),
     "webhook_hosts": env.words("RUNTIME_WEBHOOK_HOSTS"),
     "webhook_private_hosts": env.words("RUNTIME_WEBHOOK_PRIVATE_HOSTS"),
     "webhook_timeout_seconds": env.seconds("RUNTIME_WEBHOOK_TIMEOUT_SECONDS", 10),

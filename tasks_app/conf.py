@@ -44,6 +44,8 @@ class RuntimeSettings:
     default_assistant: str
     models: tuple[str, ...]
     disconnect_grace_seconds: float
+    throttle: bool
+    requests_per_minute: Mapping[str, int]
     webhook_hosts: tuple[str, ...]
     webhook_private_hosts: tuple[str, ...]
     webhook_timeout_seconds: float

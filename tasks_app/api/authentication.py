@@ -17,6 +17,7 @@ from typing_extensions import override
 from tasks_app.admission import principal as principals
 from tasks_app.admission.keys import revoke_exposed
 from tasks_app.admission.session import TENANT_KEY
+from tasks_app.admission.sign_in import remote_address
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import UnauthenticatedError
 from tasks_app.domain.key_text import find_key_text
@@ -100,16 +101,6 @@ def refuse_exposed(text: str) -> None:
     raise HttpFaultError(
         "credential_in_url", "Send the key as a header. A key seen here is no longer valid."
     )
-
-
-def remote_address(request: HttpRequest) -> str:
-    """Return the client's address; forwarding headers count only behind trusted proxies (S36)."""
-    proxies = int(str(settings.REST_FRAMEWORK["NUM_PROXIES"]))
-    forwarded = str(request.META.get("HTTP_X_FORWARDED_FOR", ""))
-    if proxies and forwarded:
-        hops = [hop.strip() for hop in forwarded.split(",")]
-        return hops[-min(proxies, len(hops))]
-    return str(request.META.get("REMOTE_ADDR") or "")
 
 
 def _header_key(request: HttpRequest) -> str | None:

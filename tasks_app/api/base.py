@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.admission.replays import Kept, once
+from tasks_app.api import rates
 from tasks_app.api.authentication import refuse_exposed
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import (
@@ -128,6 +129,8 @@ class RuntimeView(APIView):
         """Authenticate, then check the declared capability and the query."""
         self.request_id = request_id_of(request)
         super().initial(request, *args, **kwargs)
+        if isinstance(request.auth, Principal):
+            rates.charge(request._request, request.auth)  # noqa: SLF001 - Django's own request
         needed = self.capabilities.get(_method(request))
         if needed not in (None, PUBLIC, SIGNED_IN):
             self._require(needed if isinstance(needed, tuple) else (str(needed),))
@@ -142,6 +145,7 @@ class RuntimeView(APIView):
         answer.headers["X-Request-Id"] = self.request_id or request_id_of(request)
         answer.headers.setdefault("Cache-Control", "private, no-cache")
         answer.headers.setdefault("X-Content-Type-Options", "nosniff")
+        rates.tell(request._request, answer)  # noqa: SLF001 - Django's own request
         return answer
 
     def look_up(self) -> None:

@@ -25,7 +25,14 @@ from tasks_app.api.errors import KINDS, MEDIA_TYPE
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ALWAYS = ("unauthenticated", "https_required", "credential_in_url", "invalid_query", "unavailable")
+_ALWAYS = (
+    "unauthenticated",
+    "https_required",
+    "credential_in_url",
+    "invalid_query",
+    "too_many_requests",
+    "unavailable",
+)
 _WITH_BODY = (
     "invalid_json",
     "reserved_key",

@@ -95,6 +95,7 @@ KINDS: dict[str, Kind] = {
     "last_admin": Kind(409, "The last admin stays"),
     "checkpoint_damaged": Kind(409, "The checkpoint cannot be trusted"),
     "version_hold": Kind(409, "The installed code does not fit the task"),
+    "too_many_requests": Kind(429, "Too many requests"),
     "too_many_streams": Kind(429, "Too many open streams"),
     "configuration_error": Kind(500, "The installation is set up wrongly"),
     "workflow_failed": Kind(500, "The workflow's own code failed"),
@@ -202,7 +203,7 @@ def _headers(fault: RuntimeFault) -> dict[str, str]:
     if fault.code == "unavailable":
         headers["Retry-After"] = str(_RETRY_SECONDS)
     if kind_of(fault).status == HTTPStatus.TOO_MANY_REQUESTS:
-        headers["Retry-After"] = str(_CROWDED_SECONDS)
+        headers["Retry-After"] = str(fault.fields.get("retry_after_seconds", _CROWDED_SECONDS))
     return headers
 
 

@@ -15,7 +15,7 @@ from django.contrib import auth
 from django.db import connections
 from django.http import HttpRequest, HttpResponse
 
-from tasks_app.api import errors
+from tasks_app.api import errors, rates
 from tasks_app.api.authentication import find_principal
 from tasks_app.api.base import request_id_of
 from tasks_app.api.errors import HttpFaultError
@@ -41,10 +41,14 @@ def short_visit(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def caller_of(request: HttpRequest) -> Principal:
-    """Return who asks. Raises: UnauthenticatedError and what `find_principal` raises."""
+    """Return who asks, and count the request.
+
+    Raises: UnauthenticatedError, TooManyRequestsError and what `find_principal` raises.
+    """
     principal = find_principal(request)
     if principal is None:
         raise UnauthenticatedError("No valid credential.")
+    rates.charge(request, principal)
     return principal
 
 

@@ -192,6 +192,20 @@ class QueueFullError(RuntimeFault):
         super().__init__(f"{limit} runs wait in this thread already.", limit=limit)
 
 
+class TooManyRequestsError(RuntimeFault):
+    """The caller, or all callers of the tenant, asked too often; `rate` is the kind of request."""
+
+    code = "too_many_requests"
+    retryable = True
+
+    def __init__(self, rate: str, retry_after_seconds: int) -> None:
+        super().__init__(
+            f"Too many requests of the kind {rate}: wait for {retry_after_seconds} s.",
+            rate=rate,
+            retry_after_seconds=retry_after_seconds,
+        )
+
+
 class UnauthenticatedError(RuntimeFault):
     """No valid credential; one message for every cause (S5)."""
 

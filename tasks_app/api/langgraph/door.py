@@ -14,6 +14,7 @@ from django.http.response import HttpResponseBase
 from django.views.decorators.csrf import csrf_exempt
 
 from tasks_app.admission import runs as writing
+from tasks_app.api import rates
 from tasks_app.api.authentication import refuse_exposed
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.api.langgraph.base import cleaned, parsed, query_of
@@ -59,9 +60,11 @@ def door(**capabilities: str) -> Callable[[View[P]], View[P]]:
             if request.method not in capabilities:
                 return not_taken(request, capabilities)
             try:
-                return await view(request, *args, **kwargs)
+                found = await view(request, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 - told as what it is, and logged if unknown
-                return refusal(request, error)
+                found = refusal(request, error)
+            rates.tell(request, found)
+            return found
 
         setattr(answer, "capabilities", capabilities)  # noqa: B010 - a function has no such field
         return answer
