@@ -6,10 +6,11 @@ exists. Tests of behaviour go through `admission.tasks.admit_task`.
 
 import itertools
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import User
 from django.utils import timezone
 
@@ -52,6 +53,19 @@ def make_member(
     names = [roles] if isinstance(roles, str) else list(roles)
     Membership.objects.create(tenant=tenant, user=member, roles=names, **overrides)
     return member
+
+
+def make_members(tenant: Tenant, roles: Sequence[str]) -> list[User]:
+    """Return a new member for each role, all made with two statements."""
+    password = make_password(PASSWORD)
+    people = User.objects.bulk_create(
+        User(username=f"user-{next(_numbers)}", password=password) for _ in roles
+    )
+    Membership.objects.for_tenant(tenant.id).bulk_create(
+        Membership(tenant=tenant, user=person, roles=[role])
+        for person, role in zip(people, roles, strict=True)
+    )
+    return people
 
 
 def make_agent(tenant: Tenant, **overrides: Any) -> AgentIdentity:

@@ -63,8 +63,8 @@ def from_user(user: AbstractBaseUser, tenant_id: UUID, *, via: str = "session") 
     Raises:
         UnauthenticatedError: inactive user, no active membership, or a closed tenant.
     """
-    rows = _memberships(user).filter(tenant_id=tenant_id)
-    return _member(user, rows.first(), via)
+    membership = _kept_membership().first({"user": user.pk, "tenant": tenant_id})
+    return _member(user, membership, via)
 
 
 def from_session(user: AbstractBaseUser, tenant_slug: str | None = None) -> Principal:

@@ -1,5 +1,6 @@
 """The OpenAPI document and its page: for signed-in callers unless the installation opens them."""
 
+from functools import cache
 from typing import Any, ClassVar
 
 import yaml
@@ -60,8 +61,9 @@ def docs(request: HttpRequest) -> HttpResponse:
 docs.capability = SIGNED_IN  # type: ignore[attr-defined]
 
 
+@cache
 def schema_text() -> str:
-    """Return the OpenAPI document of /runtime as YAML, the same for every caller."""
+    """Return the OpenAPI document of /runtime as YAML, the same for every caller; made once."""
     from tasks_app.api import urls
 
     # The models' schemas are of JSON Schema 2020-12, which OpenAPI knows since 3.1.

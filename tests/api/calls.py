@@ -3,16 +3,25 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+import yaml
 from django.contrib.auth.models import User
 from django.test import Client
 
+from tasks_app.api.reference import schema_text
 from tasks_app.models import Tenant
 from tasks_app.policy.capabilities import CAPABILITIES
 from tests.factories import make_api_key, make_member
 
 ALL_SCOPES = tuple(CAPABILITIES)
+
+
+@cache
+def openapi() -> Any:
+    """Return the OpenAPI document, read once and not to be changed; 200 kB take their time."""
+    return yaml.load(schema_text(), Loader=yaml.CSafeLoader)
 
 
 @dataclass

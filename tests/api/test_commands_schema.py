@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
 
-from tasks_app.api.reference import schema_text
 from tasks_app.domain.errors import InvalidInputError
 from tasks_app.domain.steering import CommandType, check_payload
+from tests.api.calls import openapi
 
 PAYLOADS: tuple[dict[str, Any], ...] = (
     {},
@@ -26,7 +25,7 @@ PAYLOADS: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(scope="module")
 def validator() -> Draft202012Validator:
-    document = yaml.safe_load(schema_text())
+    document = openapi()
     return Draft202012Validator({**document, "$ref": "#/components/schemas/CommandInput"})
 
 

@@ -8,13 +8,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import yaml
 from django.utils import timezone
 
 from ledger_app.models import Effect
 from ledger_app.services import audit
 from tasks_app.api import lists
-from tasks_app.api.reference import schema_text
 from tasks_app.models import (
     Artifact,
     Attempt,
@@ -32,7 +30,7 @@ from tasks_app.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
-from tests.api.calls import Api, api_of
+from tests.api.calls import Api, api_of, openapi
 from tests.api.world import DIGEST, World, make_approval, make_step, make_world
 from tests.factories import make_agent, make_api_key, make_task
 
@@ -275,7 +273,7 @@ ALL_OF_THEM = {"count=estimate"}
 
 QUERIES = {
     operation["operationId"]: [p for p in operation.get("parameters", []) if p["in"] == "query"]
-    for path in yaml.safe_load(schema_text())["paths"].values()
+    for path in openapi()["paths"].values()
     for operation in path.values()
     if operation["operationId"].startswith("list")
 }

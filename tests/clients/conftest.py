@@ -1,12 +1,20 @@
 """The run door behind real processes, spoken to by the real client; rows are committed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.clients.site import RunSite
 from tests.support.committed import committed
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put these tests first, one after the other: mixed with others each would start the site anew."""
+    items.sort(key=lambda item: HERE not in item.path.parents)
 
 
 @pytest.fixture(scope="package")

@@ -10,8 +10,6 @@ from tests.clients.site import RunSite
 from tests.support import node
 from tests.support.proxy import CuttingProxy
 
-pytestmark = [pytest.mark.crash]
-
 FOLDER = Path(__file__).parent / "js"
 CASE_SECONDS = 60.0
 

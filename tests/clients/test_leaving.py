@@ -129,21 +129,3 @@ def test_s24_restart_of_the_web_process(site: RunSite) -> None:
     assert [one["messages"][0]["content"] for data in updates for one in data.values()] == words
     assert found["parts"][-1].event == "end"
     assert [one["content"] for one in found["values"]["messages"]] == words
-
-
-def test_a3_frames_of_a_child_carry_its_name(site: RunSite) -> None:
-    """stream_subgraphs: what a started task says comes beside the run's own, under another name."""
-    child = {"op": "task", "script": [say("from the child")]}
-
-    async def use(client: LangGraphClient) -> tuple[list[Any], list[Any]]:
-        asked: Any = {"input": script(child, say("from the run")), "stream_mode": ["values"]}
-        with_child = await read(client.runs.stream(None, ASSISTANT, stream_subgraphs=True, **asked))
-        return with_child, await read(client.runs.stream(None, ASSISTANT, **asked))
-
-    with_child, without = site.run(use)
-    named = [part for part in with_child if "|subagent:" in part.event]
-    assert named
-    assert named[0].event.startswith("values|subagent:")
-    assert named[-1].data["messages"][0]["content"] == "from the child"
-    assert with_child[-1].event == "end"
-    assert {part.event for part in without} == {"metadata", "values", "end"}

@@ -13,8 +13,6 @@ from langgraph_sdk.errors import (
 
 from tests.clients.site import ASSISTANT, RunSite, run_id, say, script
 
-pytestmark = [pytest.mark.crash]
-
 
 async def new_thread(client: LangGraphClient) -> str:
     return (await client.threads.create())["thread_id"]
@@ -141,6 +139,42 @@ def test_a7_one_run_of_a_thread_at_a_time(site: RunSite) -> None:
         for run in (first, waiting):
             found: Any = await client.runs.get(thread, run["run_id"])
             assert (found["status"], found["stop_reason"]) == ("interrupted", "superseded")
+
+    site.run(after)
+
+
+def test_a7_runs_wait_in_line_behind_one_that_took_back(site: RunSite) -> None:
+    """A rollback begins where the run before it began; those behind it follow one by one."""
+
+    async def begin(client: LangGraphClient) -> str:
+        thread = await new_thread(client)
+        await client.runs.wait(thread, ASSISTANT, input=script(say("before")))
+        return thread
+
+    thread = site.run(begin)
+    site.sync.hold("claim.before")
+
+    async def use(client: LangGraphClient) -> dict[str, Any]:
+        runs: dict[str, Any] = {}
+        for word, strategy in (
+            ("taken back", "reject"),
+            ("rollback", "rollback"),
+            ("second", "enqueue"),
+            ("third", "enqueue"),
+        ):
+            asked: Any = {"input": script(say(word)), "multitask_strategy": strategy}
+            runs[word] = await client.runs.create(thread, ASSISTANT, **asked)
+        return runs
+
+    runs = site.run(use)
+    site.sync.release("claim.before")
+
+    async def after(client: LangGraphClient) -> None:
+        values: Any = await client.runs.join(thread, runs["third"]["run_id"])
+        said = [one["content"] for one in values["messages"]]
+        assert said == ["before", "rollback", "second", "third"]
+        taken: Any = await client.runs.get(thread, runs["taken back"]["run_id"])
+        assert (taken["status"], taken["stop_reason"]) == ("error", "rolled_back")
 
     site.run(after)
 

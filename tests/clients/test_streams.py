@@ -1,5 +1,6 @@
 """Streams as the real client reads them (acceptance A3, A4, A8 of the runs contract)."""
 
+import asyncio
 import random
 from typing import Any
 
@@ -9,8 +10,6 @@ from langgraph_sdk.client import LangGraphClient
 from tests.clients.site import ASSISTANT, RunSite, ids, read, run_id, say, script
 from tests.support.proxy import CuttingProxy
 from tests.support.streams import listen
-
-pytestmark = [pytest.mark.crash]
 
 MODES: Any = ["values", "updates", "custom"]
 
@@ -86,9 +85,22 @@ def test_a3_parts_of_the_second_version_parse(site: RunSite) -> None:
     assert all(part["ns"] == [] for part in parts)
 
 
-def durable(parts: list[Any]) -> list[tuple[str, str]]:
-    """Return what was told of stored events: everything between `metadata` and `end`."""
-    return [(part.event, str(part.data)) for part in parts if part.event not in {"metadata", "end"}]
+def test_a3_frames_of_a_child_carry_its_name(site: RunSite) -> None:
+    """stream_subgraphs: what a started task says comes beside the run's own, under another name."""
+    child = {"op": "task", "script": [say("from the child")]}
+
+    async def use(client: LangGraphClient) -> tuple[list[Any], list[Any]]:
+        asked: Any = {"input": script(child, say("from the run")), "stream_mode": ["values"]}
+        with_child = await read(client.runs.stream(None, ASSISTANT, stream_subgraphs=True, **asked))
+        return with_child, await read(client.runs.stream(None, ASSISTANT, **asked))
+
+    with_child, without = site.run(use)
+    named = [part for part in with_child if "|subagent:" in part.event]
+    assert named
+    assert named[0].event.startswith("values|subagent:")
+    assert named[-1].data["messages"][0]["content"] == "from the child"
+    assert with_child[-1].event == "end"
+    assert {part.event for part in without} == {"metadata", "values", "end"}
 
 
 def test_a4_a_cut_connection_loses_and_doubles_nothing(site: RunSite) -> None:
@@ -139,16 +151,16 @@ def test_a4_f3_heartbeats_hold_an_idle_connection(site: RunSite) -> None:
     """A proxy that cuts idle links does not cut one whose run is silent for longer."""
 
     async def use(client: LangGraphClient) -> tuple[list[Any], Any]:
-        thread = (await client.threads.create())["thread_id"]
         silent = script(say("one"), {"op": "sleep", "s": 3}, say("two"))
-        parts = await read(client.runs.stream(thread, ASSISTANT, input=silent))
-        return parts, await client.runs.wait(thread, ASSISTANT, input=silent)
+        stream: Any = client.runs.stream(None, ASSISTANT, input=silent)
+        wait: Any = client.runs.wait(None, ASSISTANT, input=silent)
+        return await asyncio.gather(read(stream), wait)
 
     with CuttingProxy(site.web.url, idle_seconds=1.5) as proxy:
         parts, values = site.run(use, url=f"{proxy.url}/api")
         assert proxy.cuts == 0
     assert [part.event for part in parts].count("metadata") == 1
-    assert [one["content"] for one in values["messages"]] == ["one", "two"] * 2
+    assert [one["content"] for one in values["messages"]] == ["one", "two"]
 
 
 def test_a8_replay_and_join_of_a_finished_run(site: RunSite) -> None:
@@ -197,6 +209,7 @@ def test_s13_what_happens_during_the_snapshot_is_told_once(site: RunSite) -> Non
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.slow
 def test_f5_no_id_twice_and_no_event_lost_wherever_one_comes_back(site: RunSite) -> None:
     """F5: a burst of events; from each of 20 ids on, exactly the rest comes."""
     words = [str(number) for number in range(300)]

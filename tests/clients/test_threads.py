@@ -8,8 +8,6 @@ from langgraph_sdk.errors import ConflictError, NotFoundError
 
 from tests.clients.site import ASSISTANT, RunSite, say, script
 
-pytestmark = [pytest.mark.crash]
-
 
 def test_a1_assistants_are_the_workflows(site: RunSite) -> None:
     """Found, counted, shown with graph and schemas; an unknown one is 404."""

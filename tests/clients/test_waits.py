@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 from langgraph_sdk.client import LangGraphClient
-from langgraph_sdk.errors import ConflictError
+from langgraph_sdk.errors import APIStatusError, ConflictError
 
 from tests.clients.site import ASSISTANT, RunSite, say, script
-
-pytestmark = [pytest.mark.crash]
 
 FAIL = {"op": "fail", "error": "Broken", "message": "as planned", "times": None}
 QUESTION = {"op": "interrupt", "value": "go on?", "answer": {"type": "boolean"}}
@@ -52,6 +50,23 @@ def test_a5_question_comes_back_as_an_interrupt(site: RunSite) -> None:
         with pytest.raises(ConflictError) as refused:
             await client.runs.create(thread, ASSISTANT, command={"resume": True})
         assert refused.value.code == "no_pending_interrupt"
+
+    site.run(use)
+
+
+def test_a5_an_approval_comes_back_and_takes_more_than_a_resume(site: RunSite) -> None:
+    """It shows the digest that its answer must name; nothing is done meanwhile."""
+    act = {"op": "effect", "key": "a", "approve": True}
+
+    async def use(client: LangGraphClient) -> None:
+        thread = (await client.threads.create())["thread_id"]
+        told: Any = await client.runs.wait(thread, ASSISTANT, input=script(act))
+        asked = told["__interrupt__"][0]
+        assert asked["value"]["args_sha256"]
+        with pytest.raises(APIStatusError) as refused:
+            await client.runs.create(thread, ASSISTANT, command={"resume": True})
+        assert refused.value.code == "approval_digest_required"
+        assert (await client.threads.get(thread))["status"] == "interrupted"
 
     site.run(use)
 

@@ -76,6 +76,7 @@ def test_lost_messages_are_sent_again_after_the_first_pause(engine: Engine, brok
     assert continuation.send_due() == 0
 
 
+@pytest.mark.slow
 def test_process_that_never_had_a_broker_does_not_wait_for_one() -> None:
     """A fresh process asks an address at which nobody listens, and is told at once."""
     with socket.socket() as free:

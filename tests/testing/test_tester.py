@@ -91,6 +91,7 @@ def test_careful_workflow_holds_everywhere(
     assert {"step.before", "effect.after_begin", "effect.after_call", "effect.after"} <= names
 
 
+@pytest.mark.slow
 def test_careless_workflow_is_found(durable: DurableTester, letters: Any) -> None:
     """Who does not pass the key on is told at which points a letter goes out twice."""
     with pytest.raises(WeakPointError) as found:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.test_code_blocks import python_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,6 +16,7 @@ FIND = (
 )
 
 
+@pytest.mark.slow
 def test_workflow_of_the_readme_is_found_by_its_app(tmp_path: Path) -> None:
     """RUNTIME_APPS names the package; nothing of ours is edited."""
     app = tmp_path / "letters"

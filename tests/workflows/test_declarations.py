@@ -249,6 +249,7 @@ class Greet(Workflow[Goal, int]):
 """
 
 
+@pytest.mark.slow
 def test_check_names_the_line_of_a_mistake(tmp_path: Path) -> None:
     """An author reads what is wrong and where, without our stack."""
     app = tmp_path / "letters_app"
