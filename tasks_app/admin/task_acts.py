@@ -1,6 +1,5 @@
 """What the admin's panel and list actions tell a task: commands, and repairs of a held one."""
 
-import json
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +8,7 @@ from django.utils.translation import gettext as _
 
 from tasks_app.admin.base import PanelAct, read_whole
 from tasks_app.admission import commands, repairs
+from tasks_app.domain import json_text
 from tasks_app.domain.errors import InvalidInputError
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.repairs import RepairVerb, obstacle, offered, read_texts
@@ -75,7 +75,7 @@ def _payload(posted: dict[str, str]) -> dict[str, Any]:
 
 def _read_patch(text: str) -> dict[str, Any]:
     try:
-        patch = json.loads(text or "{}")
+        patch = json_text.loads(text or "{}")
     except ValueError as error:
         raise InvalidInputError(_("The change is not JSON: %(why)s") % {"why": error}) from None
     if not isinstance(patch, dict):
@@ -85,7 +85,7 @@ def _read_patch(text: str) -> dict[str, Any]:
 
 def _read_answer(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_text.loads(text)
     except ValueError:
         return text
 

@@ -27,9 +27,10 @@ from tasks_app.domain.errors import (
     NotAllowedError,
     UnauthenticatedError,
 )
+from tasks_app.domain.json_text import escaped
 from tasks_app.domain.principal import Principal
 from tasks_app.policy.capabilities import holds, require, sight_of
-from tasks_app.policy.reserved import escaped, refuse_reserved
+from tasks_app.policy.reserved import refuse_reserved
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
 
 # Marks of routes that need no capability: any principal, or nobody at all.

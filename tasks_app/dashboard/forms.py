@@ -5,6 +5,7 @@ put at their fields by JSON pointer.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,9 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from tasks_app.dashboard.schemas import Schema, plain_schema
+from tasks_app.domain import json_text
 from tasks_app.domain.errors import FieldProblem
-from tasks_app.policy.reserved import escaped
+from tasks_app.domain.json_text import escaped
 from tasks_app.templatetags import refusals
 
 _INPUT_TYPES = {"date": "date", "date-time": "datetime-local", "uri": "url", "email": "email"}
@@ -288,7 +290,7 @@ def _read_value(kind: str, part: Schema, text: str) -> Any:
         return [line.strip() for line in text.split("\n") if line.strip()]
     if kind == "json":
         try:
-            return json.loads(text)
+            return json_text.loads(text)
         except ValueError as error:
             raise ValueError(_("This is not JSON: %(why)s") % {"why": error}) from None
     if kind in {"radio", "select"}:
@@ -298,9 +300,12 @@ def _read_value(kind: str, part: Schema, text: str) -> Any:
 
 def _read_number(part: Schema, text: str) -> int | float:
     try:
-        return int(text) if part["type"] == "integer" else float(text)
+        number = int(text) if part["type"] == "integer" else float(text)
     except ValueError:
         raise ValueError(_("Enter a number.")) from None
+    if not math.isfinite(number) or abs(number) > json_text.MAX_INTEGER:
+        raise ValueError(_("Enter a number."))
+    return number
 
 
 # --- pointers -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ A refused command comes back as the same form with the text kept. A version conf
 resolved by the server: the person presses "Use version n", then sends again.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from tasks_app.dashboard.posting import (
     read_whole,
 )
 from tasks_app.dashboard.taskpage import Head, get_head, list_acts, task_context
+from tasks_app.domain import json_text
 from tasks_app.domain.errors import (
     InvalidInputError,
     NotFoundError,
@@ -172,7 +172,7 @@ def _answer_value(posted: QueryDict, head: Head) -> Any:
         return read.goal
     text = posted.get("answer", "")
     try:
-        return json.loads(text)
+        return json_text.loads(text)
     except ValueError:
         return text
 

@@ -3,12 +3,12 @@
 No Django here: pages and REST offer a verb by the same function that refuses it under the lock.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from tasks_app.domain import json_text
 from tasks_app.domain.errors import FieldProblem, InvalidInputError
 from tasks_app.domain.steering import check_goal_patch
 
@@ -140,7 +140,7 @@ def read_texts(verb: str, texts: Mapping[str, str]) -> dict[str, Any]:
 def _read_json(texts: Mapping[str, str], name: str) -> Any:
     text = texts.get(name, "").strip()
     try:
-        return json.loads(text) if text else None
+        return json_text.loads(text) if text else None
     except ValueError:
         raise _problem(f"/payload/{name}", "This is not JSON.", "not_json") from None
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from tasks_app.domain.errors import FieldProblem, ReservedKeyError
+from tasks_app.domain.json_text import escaped
 
 RESERVED_KEYS = frozenset(
     {
@@ -80,11 +81,6 @@ def _reserved_pointers(value: object) -> Iterator[str]:
                 pending.append((child, place))
         elif isinstance(item, list):
             pending.extend((child, f"{pointer}/{index}") for index, child in enumerate(item))
-
-
-def escaped(key: str) -> str:
-    """Return a key as one token of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
 
 
 def without_reserved(value: Any) -> tuple[Any, int]:

@@ -184,7 +184,8 @@ def test_act_panel_changes_the_goal_and_cancels(tenant: Tenant) -> None:
     staff = make_staff(tenant, EVERY_ROLE)
     task = waiting_task(tenant, staff)
     client = window(staff)
-    assert "is not JSON" in act(client, task, "adjust_goal", patch="{nope")
+    for patch in ("{nope", '{"note": 1, "note": 2}', '{"note": NaN}'):
+        assert "is not JSON" in act(client, task, "adjust_goal", patch=patch)
     act(client, task, "adjust_goal", patch='{"note": "new"}')
     assert read(task.pk).goal["note"] == "new"
     act(client, read(task.pk), "cancel")

@@ -8,7 +8,9 @@ import pytest
 
 from tasks_app.api import parsing
 from tasks_app.api.errors import HttpFaultError
+from tasks_app.domain import json_text
 from tasks_app.models import Task, Thread
+from tasks_app.models.access import ROLES
 from tests.api.calls import Api, api_of, task_body
 from tests.api.world import make_world
 from tests.factories import make_agent, make_tenant
@@ -58,6 +60,20 @@ class TestA39:
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json")
         assert not Task.objects.all_tenants("nothing was stored").exists()
 
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize(
+        "path", ["/api/runs", "/api/runs/wait", "/api/runs/stream", "/api/threads/search",
+                 "/runtime/repairs", "/runtime/schedules", "/runtime/budgets"],
+    )  # fmt: skip
+    @pytest.mark.parametrize(
+        "body", ['{"a":1,"a":2}', '{"a":NaN}', '{"a":9007199254740993}', "[" * 40 + "]" * 40,
+                 '{"a":"\\u0000"}', "{"],
+    )  # fmt: skip
+    def test_every_door_reads_alike(self, path: str, body: str) -> None:
+        """S124: whoever may do everything, by either kind of view."""
+        answer = api_of(make_tenant(), *ROLES).post(path, body)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json")
+
     def test_five_megabytes_are_too_many(self, api: Api) -> None:
         answer = api.post(TASKS, goal_text('"' + "x" * 5_000_000 + '"'))
         assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
@@ -91,7 +107,7 @@ def test_parser_names_the_place() -> None:
 def test_parser_takes_what_is_within_the_limits() -> None:
     """Deep, long and large, but readable."""
     nested: Any = "x"
-    for _ in range(parsing.MAX_DEPTH):
+    for _ in range(json_text.MAX_DEPTH):
         nested = [nested]
     for value in (nested, {"n": 2**53 - 1, "f": -1.5e10, "s": "é" * 1000, "brackets": "[" * 999}):
         assert parsing.loads(json.dumps(value).encode()) == value

@@ -114,3 +114,20 @@ def test_merge_patch_is_the_smallest_change(
 ) -> None:
     """RFC 7396: only what differs, null for what is gone."""
     assert forms.merge_patch(before, after) == patch
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("rest", '[{"a": 1, "a": 2}]'), ("rest", '[{"a": NaN}]'), ("rest", "[9007199254740993]"),
+        ("rest", "[" * 40 + "]" * 40), ("rest", '["\\ud800"]'),
+        ("ratio", "nan"), ("ratio", "inf"), ("count", "9007199254740993"),
+    ],
+)  # fmt: skip
+def test_form_reads_json_and_numbers_as_programs_send_them(field: str, text: str) -> None:
+    """S124: what no other door takes is no value here either."""
+    given = {"name": "n", "count": "1", "address__city": "c", field: text}
+    read = forms.read_goal(SCHEMA, posted(**given))
+    assert [(problem.pointer, problem.code) for problem in read.problems] == [
+        (f"/{field}", "unreadable")
+    ]
