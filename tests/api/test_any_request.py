@@ -52,7 +52,7 @@ CHECKS = (
     checks.response_schema_conformance,
     checks.response_headers_conformance,
 )
-EXAMPLES, CHAINS, LINKS_IN_A_CHAIN = 10, 60, 10
+EXAMPLES, CHAINS, LINKS_IN_A_CHAIN = 8, 50, 10
 BOUNDED = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -115,19 +115,25 @@ def document() -> Any:
     return loaded.exclude(operation_id=ENDLESS)
 
 
-def operations() -> list[str]:
-    return [found.ok().definition.raw["operationId"] for found in document().get_all_operations()]
+def asked() -> list[tuple[str, str]]:
+    """Return each operation with how it is asked; what takes nothing cannot be asked wrongly."""
+    found = []
+    for result in document().get_all_operations():
+        raw = result.ok().definition.raw
+        takes = bool(raw.get("parameters") or raw.get("requestBody"))
+        modes = ("positive", "negative") if takes else ("positive",)
+        found += [(raw["operationId"], mode) for mode in modes]
+    return found
 
 
-@pytest.mark.parametrize("name", operations())
-@pytest.mark.parametrize("mode", ["positive", "negative"])
+@pytest.mark.parametrize(("name", "mode"), asked())
 def test_an_operation_answers_as_it_is_written(site: str, name: str, mode: str) -> None:
     """No server error, no status, header or body that the document lacks."""
     caller = make_caller(site)
     operation = document().find_operation_by_id(name)
 
-    asked = given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
-    BOUNDED(asked(caller.send))()
+    each = given(case=operation.as_strategy(generation_mode=GenerationMode(mode)))
+    BOUNDED(each(caller.send))()
 
 
 REASON = {"reason": "because"}
