@@ -1,8 +1,9 @@
-"""Rule: a run is followed to its end while Redis is away (R50)."""
+"""Rules: a run is followed while Redis is away, and nothing half is ever an answer (R50, R56)."""
 
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from runtime_project.asgi import OneThreadHandler
@@ -37,3 +38,31 @@ def test_s22_a_run_is_followed_while_redis_is_away(
     assert [one["content"] for one in parts[-2].data["messages"]] == ["a", "b"]
     numbers = [int(part.id) for part in parts]
     assert numbers == sorted(set(numbers))
+
+
+def test_f3_a_wait_that_is_cut_short_is_no_result(
+    settings: Any, tmp_path: Path, manager: SupervisedListenerManager
+) -> None:
+    """F3, R56: blanks, then a body without its end, which no client takes for an answer."""
+    settings.STATIC_ROOT = tmp_path
+    settings.RUNTIME = {**settings.RUNTIME, "stream_heartbeat_seconds": 0.05}
+    with WebServer(OneThreadHandler()) as web:
+        door = Door(web)
+        run = door.start(say("a"))
+        received: list[bytes] = []
+
+        def join() -> None:
+            with door.client.stream("GET", f"{door.place(run)}/join") as answer:
+                for chunk in answer.iter_raw():
+                    received.append(chunk)
+                    manager.end_all()
+
+        with pytest.raises(httpx.RemoteProtocolError):
+            join()
+        assert b"".join(received).strip() == b""
+        manager.is_ending = False
+        door.drive(run)
+        joined = door.ask("GET", f"{door.place(run)}/join")
+        door.client.close()
+    lease.stop_keeper()
+    assert [one["content"] for one in joined["messages"]] == ["a"]
