@@ -11,6 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ from tests.support.workers import ProjectProcess
 
 # A caller may hold 20 streams of a process open, a tenant 200.
 _PEOPLE, _TENANTS, _STREAMS, _RATE = 20, 2, 200, 500
+_WRITERS = 5
 _PATIENCE_SECONDS = 60.0
 
 
@@ -145,24 +147,40 @@ def _reading(watched: list[Watched]) -> Iterator[None]:
 
 
 def _tell(watched: list[Watched], *, seconds: float, usage: Usage) -> float:
-    """Commit events at the rate, to one task after the other; return how far behind it fell."""
+    """Commit events at the rate, to one task after the other; return how far behind it fell.
+
+    A few connections write, as a few workers would: one alone would wait for the disk.
+    """
+    parts = [watched[number::_WRITERS] for number in range(_WRITERS)]
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        late = [writers.submit(_tell_some, part, seconds=seconds) for part in parts]
+        usage.look()
+        while wait(late, timeout=1.0).not_done:
+            usage.look()
+    return max(one.result() for one in late)
+
+
+def _tell_some(watched: list[Watched], *, seconds: float) -> float:
+    from django.db import connections
+
     from tasks_app.engine import transitions
 
+    rate = _RATE / _WRITERS
     began, late = time.monotonic(), 0.0
-    for number in range(int(_RATE * seconds)):
-        one, due = watched[number % len(watched)], began + number / _RATE
-        if (pause := due - time.monotonic()) > 0:
-            threading.Event().wait(pause)
-        late = max(late, -pause)
-        if late > seconds:
-            break
-        message = {"id": str(uuid4()), "type": "ai", "content": str(number), "step": "bench"}
-        tenant_id = one.person.principal.tenant_id
-        moved = transitions.append_event(one.task_id, tenant_id, "message", message)
-        one.told[moved.event_seq] = time.monotonic()
-        if number % _RATE == 0:
-            usage.look()
-    usage.look()
+    try:
+        for number in range(int(rate * seconds)):
+            one, due = watched[number % len(watched)], began + number / rate
+            if (pause := due - time.monotonic()) > 0:
+                threading.Event().wait(pause)
+            late = max(late, -pause)
+            if late > seconds:
+                break
+            message = {"id": str(uuid4()), "type": "ai", "content": str(number), "step": "bench"}
+            tenant_id = one.person.principal.tenant_id
+            moved = transitions.append_event(one.task_id, tenant_id, "message", message)
+            one.told[moved.event_seq] = time.monotonic()
+    finally:
+        connections.close_all()
     return late
 
 
