@@ -230,3 +230,21 @@ def test_too_large_and_odd_bodies(site: McpSite) -> None:
     for body in (b"{", b'{"a": 1, "a": 2}', b"[" * 40 + b"]" * 40, b'{"a": NaN}'):
         answer = client.raw("POST", body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32700)
+
+
+def test_worker_is_killed_while_the_task_is_polled(site: McpSite) -> None:
+    """Another worker finishes the same task; both servers tell of it."""
+    client, other = site.client(), site.client(web=1)
+    site.sync.hold("claim.before")
+    task = client.call("slow_compute", {"seconds": 0, "label": "twice"})["taskId"]
+    site.sync.hold("step.before", UUID(task))
+    site.sync.release("claim.before")
+    held = site.sync.wait_hit("step.before", UUID(task))
+    assert other.ask("tasks/get", {"taskId": task})["status"] == "working"
+    worker = site.fleet.owner_of(held.pid)
+    worker.kill_group()
+    site.fleet.replace(worker)
+    site.sync.release("step.before", UUID(task))
+    for one in (other, client):
+        assert until(one, task, "completed")["result"]["content"][0]["text"] == "computed twice"
+    assert rows(site) == 1
