@@ -12,7 +12,7 @@ VERBS = {
     "up": "start the local stack and keep it up",
     "down": "stop the local stack of this folder (also: stop)",
     "test": "run the tests on servers of their own",
-    "bench": "measure engine, streams or API on servers of its own",
+    "bench": "measure engine, streams, API or MCP on servers of its own",
     "schedules": "play seeded schedules over the real engine",
     "faults": "hurt real processes, then count what happened",
 }

@@ -13,6 +13,8 @@ from django.core.handlers.asgi import ASGIRequest
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import PARSE_ERROR
 
@@ -22,8 +24,8 @@ from tasks_app.api.errors import HttpFaultError
 from tasks_app.api.parsing import MAX_BYTES, loads
 from tasks_app.domain.errors import NotAllowedError, RuntimeFault, UnauthenticatedError
 from tasks_app.domain.principal import Principal
-from tasks_app.mcp_server import credentials, scopes, server
-from tasks_app.mcp_server.caller import SCOPE_KEY, visit
+from tasks_app.mcp_server import credentials, scopes, server, tasks
+from tasks_app.mcp_server.caller import SCOPE_KEY, Caller, visit
 from tasks_app.policy.capabilities import holds
 
 Scope = MutableMapping[str, Any]
@@ -38,22 +40,15 @@ class McpDoor:
     """The ASGI application behind `/mcp`; its lifespan must be entered before the first request."""
 
     def __init__(self) -> None:
-        self._server = server.build()
-        self._app = self._server.streamable_http_app(
-            streamable_http_path=PATH,
-            stateless_http=True,
-            max_request_body_size=MAX_BYTES,
-            transport_security=TransportSecuritySettings(
-                enable_dns_rebinding_protection=True,
-                allowed_hosts=_hosts(),
-                allowed_origins=_origins(),
-            ),
-        )
+        served = server.build()
+        # What may take long is told as a stream; what is one look is answered at once, for less.
+        self._streaming = _manager(served, json_response=False)
+        self._quick = _manager(served, json_response=True)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the SDK's session manager while the server runs."""
-        async with self._server.session_manager.run():
+        """Keep the SDK's session managers while the server runs."""
+        async with self._streaming.run(), self._quick.run():
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,18 +60,33 @@ class McpDoor:
         try:
             body = await _body(scope, receive)
             request = ASGIRequest(dict(scope), io.BytesIO())
-            caller = await visit(credentials.caller_of, request)
-            message = _parsed(body)
-            _require(caller.principal, scopes.needed(message))
+            caller, seen = await visit(_enter, request, body)
         except RuntimeFault as fault:
             await _refuse(send, fault, body_id=None)
             return
-        scope[SCOPE_KEY] = caller
+        scope[SCOPE_KEY], scope[tasks.SEEN_KEY] = caller, seen
         token = auth_context_var.set(_bound(caller.principal))
         try:
-            await self._app(scope, _replayed(body, receive), send)
+            manager = self._quick if seen is not None else self._streaming
+            await manager.handle_request(scope, _replayed(body, receive), send)
         finally:
             auth_context_var.reset(token)
+
+
+def _manager(
+    served: Server[dict[str, Any]], *, json_response: bool
+) -> StreamableHTTPSessionManager:
+    return StreamableHTTPSessionManager(
+        app=served,
+        json_response=json_response,
+        stateless=True,
+        security_settings=TransportSecuritySettings(
+            enable_dns_rebinding_protection=True,
+            allowed_hosts=_hosts(),
+            allowed_origins=_origins(),
+        ),
+        max_request_body_size=MAX_BYTES,
+    )
 
 
 def _hosts() -> list[str]:
@@ -110,6 +120,17 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
             raise too_large
         if not message.get("more_body"):
             return bytes(body)
+
+
+def _enter(request: ASGIRequest, body: bytes) -> tuple[Caller, tasks.Seen | RuntimeFault | None]:
+    """Return who calls, and what is asked for if one look answers it: one visit to the database.
+
+    Raises: UnauthenticatedError first, then what is wrong with the body, then NotAllowedError.
+    """
+    caller = credentials.caller_of(request)
+    message = _parsed(body)
+    _require(caller.principal, scopes.needed(message))
+    return caller, tasks.look_early(caller.principal, message)
 
 
 def _parsed(body: bytes) -> Any:

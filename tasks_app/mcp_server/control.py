@@ -96,7 +96,7 @@ def _status(principal: Principal, asked: StatusArguments) -> Json:
     told = _json(TaskOut.of(snapshot))
     if snapshot.status not in TERMINAL:
         return _told(told)
-    finished = tasks.tell(principal, snapshot, ())
+    finished = tasks.tell(tasks.look_at(principal, snapshot), ())
     links = finished.get("result", {}).get("content", [])[1:]
     return _told(told, links)
 

@@ -152,7 +152,7 @@ def _changes(
     told: list[tuple[str, Json]] = []
     for task_id in [one for one in wanted.tasks if one not in wanted.ended]:
         try:
-            task = tasks.read(principal, task_id, modes)
+            task = tasks.tell(tasks.look(principal, task_id), modes)
         except NotFoundError:
             wanted.ended.add(task_id)
             continue

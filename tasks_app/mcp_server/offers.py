@@ -1,6 +1,6 @@
 """Open requests as an MCP client may show them to its person, and what the answers become."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
@@ -50,14 +50,15 @@ class Offer:
     mode: str
 
 
-def list_offers(
-    principal: Principal, snapshot: TaskSnapshot, modes: Collection[str]
-) -> list[Offer]:
-    """Return what this caller can be asked now, in the modes that its client knows."""
-    if not modes:
-        return []
+def list_offers(principal: Principal, snapshot: TaskSnapshot) -> list[Offer]:
+    """Return what this caller can be asked now, in any mode."""
     offers = [_offer(request) for request in list_requests(principal, snapshot)]
-    return [offer for offer in offers if offer is not None and offer.mode in modes]
+    return [offer for offer in offers if offer is not None]
+
+
+def in_modes(offers: Iterable[Offer], modes: Collection[str]) -> list[Offer]:
+    """Return the offers that a client can show, by the modes that it knows."""
+    return [offer for offer in offers if offer.mode in modes]
 
 
 def check(offer: Offer, response: Any) -> list[str]:

@@ -53,6 +53,8 @@ Json = dict[str, Any]
 
 KEY_MAX = 255
 PROGRESS_SECONDS = 1.0
+# A wake-up may be lost, so the database is looked at by the clock as well.
+RECHECK_SECONDS = 10.0
 
 
 class Options(Input):
@@ -162,6 +164,7 @@ async def _result(ctx: Context, principal: Principal, task_id: UUID) -> Json:
     now = asyncio.get_running_loop().time
     ends_at = now() + runtime().mcp_sync_wait_seconds
     told = -1.0
+    pause = PROGRESS_SECONDS if "progressToken" in meta_of(ctx) else RECHECK_SECONDS
     async with Waker(task_id) as waker:
         while True:
             snapshot = await visit(get_snapshot, principal, task_id)
@@ -170,11 +173,11 @@ async def _result(ctx: Context, principal: Principal, task_id: UUID) -> Json:
             if now() >= ends_at or waker.is_ending or snapshot.status is TaskStatus.INPUT_REQUIRED:
                 return wire.handle(snapshot)
             told = await _tell_progress(ctx, snapshot, told)
-            await waker.wait(min(PROGRESS_SECONDS, ends_at - now()))
+            await waker.wait(min(pause, ends_at - now()))
 
 
 def _finished(principal: Principal, snapshot: TaskSnapshot) -> Json:
-    told = tasks.tell(principal, snapshot, ())
+    told = tasks.tell(tasks.look_at(principal, snapshot), ())
     if "error" in told:
         error = told["error"]
         raise MCPError(error["code"], error["message"], error["data"])

@@ -1,6 +1,7 @@
 """`tasks/get`, `tasks/update` and `tasks/cancel`: the Tasks extension (SEP-2663)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -31,9 +32,10 @@ from tasks_app.mcp_server.caller import (
     visit,
 )
 from tasks_app.policy.capabilities import require
-from tasks_app.queries.artifacts import list_outputs
+from tasks_app.queries.artifacts import ArtifactRow, list_outputs
 from tasks_app.queries.snapshot import TaskSnapshot, get_snapshot
 
+SEEN_KEY = "perdure.seen"
 # How often a task may move on while one cancel is given.
 _TRIES = 5
 
@@ -52,13 +54,50 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = Field(alias="inputResponses")
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """All that is read of a task to tell a caller of it."""
+
+    snapshot: TaskSnapshot
+    offers: Sequence[offers.Offer]
+    outputs: Sequence[ArtifactRow]
+
+
 async def get_task(ctx: Context, params: TaskParams) -> HandlerResult:
-    """Answer `tasks/get`."""
+    """Answer `tasks/get` with what the door has read together with the credential."""
     task_id = _named(ctx, params)
     try:
-        return await visit(read, caller_of(ctx).principal, task_id, elicitation_modes(ctx))
+        seen = seen_at_the_door(ctx)
+        if seen is None:
+            seen = await visit(look, caller_of(ctx).principal, task_id)
     except RuntimeFault as fault:
         raise as_error(fault) from None
+    return tell(seen, elicitation_modes(ctx))
+
+
+def look_early(principal: Principal, message: Any) -> Seen | RuntimeFault | None:
+    """Return what a message asks for that is one look at a task; None for any other message.
+
+    A fault is returned, to be told in the order that the protocol wants.
+    """
+    if not isinstance(message, Mapping) or message.get("method") != "tasks/get":
+        return None
+    params = message.get("params")
+    text = params.get("taskId") if isinstance(params, Mapping) else None
+    try:
+        return look(principal, UUID(text)) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    except RuntimeFault as fault:
+        return fault
+
+
+def seen_at_the_door(ctx: Context) -> Seen | None:
+    """Return what the door has read for this request, if anything. Raises: what it met there."""
+    found = None if ctx.request is None else ctx.request.scope.get(SEEN_KEY)
+    if isinstance(found, RuntimeFault):
+        raise found
+    return found if isinstance(found, Seen) else None
 
 
 async def update_task(ctx: Context, params: UpdateParams) -> HandlerResult:
@@ -96,21 +135,26 @@ def find(principal: Principal, task_id: UUID) -> TaskSnapshot:
     return snapshot
 
 
-def read(principal: Principal, task_id: UUID, modes: Collection[str]) -> wire.Json:
-    """Return a task as `tasks/get` tells it. Raises: NotFoundError, NotAllowedError."""
-    snapshot = find(principal, task_id)
-    return tell(principal, snapshot, modes)
+def look(principal: Principal, task_id: UUID) -> Seen:
+    """Read a task with what it asks this caller, or with what it made.
+
+    Raises: NotFoundError, NotAllowedError.
+    """
+    return look_at(principal, find(principal, task_id))
 
 
-def tell(principal: Principal, snapshot: TaskSnapshot, modes: Collection[str]) -> wire.Json:
-    """Return a task with what it asks this caller, or with its result."""
-    asked = offers.list_offers(principal, snapshot, modes)
+def look_at(principal: Principal, snapshot: TaskSnapshot) -> Seen:
+    """Read what belongs to a snapshot."""
+    asked = offers.list_offers(principal, snapshot)
     is_done = wire.status_of(snapshot, asked) == "completed"
-    sees = principal.can("artifacts:read")
-    outputs = (
-        list_outputs(principal, snapshot.task_id, presented_only=True) if is_done and sees else []
-    )
-    return wire.detailed(snapshot, asked, outputs)
+    sees = is_done and principal.can("artifacts:read")
+    outputs = list_outputs(principal, snapshot.task_id, presented_only=True) if sees else []
+    return Seen(snapshot, asked, outputs)
+
+
+def tell(seen: Seen, modes: Collection[str]) -> wire.Json:
+    """Return a task as `tasks/get` tells it to a client that can ask in these modes."""
+    return wire.detailed(seen.snapshot, offers.in_modes(seen.offers, modes), seen.outputs)
 
 
 def answer(
@@ -124,7 +168,7 @@ def answer(
     snapshot = find(principal, task_id)
     asked = {
         offer.key: offer
-        for offer in offers.list_offers(principal, snapshot, modes)
+        for offer in offers.in_modes(offers.list_offers(principal, snapshot), modes)
         if offer.key in responses
     }
     wrong = {key: offers.check(offer, responses[key]) for key, offer in asked.items()}

@@ -33,6 +33,7 @@ SUBJECTS = {
     ),
     "streams": ("tasks", "runs"),
     "api": ("creation", "snapshot"),
+    "mcp": ("get",),
 }
 
 
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
 def _sections(subject: str) -> dict[str, Section]:
     # Imported late: they import rows and engine, which need settings.
-    from tests.bench import api, doors, fleet, maps, steps, streams
+    from tests.bench import api, doors, fleet, maps, mcp, steps, streams
 
     sections: dict[str, dict[str, Section]] = {
         "engine": {
@@ -93,6 +94,7 @@ def _sections(subject: str) -> dict[str, Section]:
             "runs": streams.measure_run_streams,
         },
         "api": {"creation": api.measure_creation, "snapshot": api.measure_snapshot},
+        "mcp": {"get": mcp.measure_get},
     }
     return sections[subject]
 

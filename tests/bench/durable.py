@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -136,3 +137,18 @@ def _leave(trace: str, kind: str, number: int) -> None:
 
 def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
+
+
+class Rest(BaseModel):
+    """How long to sleep."""
+
+    seconds: float
+
+
+@workflow(name="bench.rest", version=1)
+class Resting(Workflow[Rest, Any]):
+    """Waits for a time, without a process."""
+
+    @override
+    def plan(self, goal: Rest, p: Any) -> Any:
+        return p.sleep(timedelta(seconds=goal.seconds))

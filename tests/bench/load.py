@@ -46,7 +46,10 @@ class Load:
     that never came counts as refused with status 0.
     """
 
-    def __init__(self, port: int, make: Callable[[int], Request]) -> None:
+    def __init__(
+        self, port: int, make: Callable[[int], Request], *, clients: int = _CLIENTS
+    ) -> None:
+        self._clients = clients
         self._port = port
         self._make = make
         self._lock = threading.Lock()
@@ -60,7 +63,7 @@ class Load:
         begin = time.monotonic() + 0.1
         threads = [
             threading.Thread(target=self._client, args=(begin, rate, int(rate * seconds)))
-            for _ in range(_CLIENTS)
+            for _ in range(self._clients)
         ]
         for thread in threads:
             thread.start()
