@@ -36,8 +36,11 @@ Json = dict[str, Any]
 
 MAX_TASKS = 100
 RECHECK_SECONDS = 10.0
-# Nobody is told when a tool comes or a right goes, so lists are looked at more often.
-LISTS_RECHECK_SECONDS = 1.0
+# Nobody is told when a tool comes or a right goes, so lists are looked at more often; that asks
+# nothing of the database.
+LISTS_RECHECK_SECONDS = 0.25
+# How long a credential that stood is taken to stand.
+CONFIRM_SECONDS = 1.0
 # At most so many frames a second for one task.
 PAUSE_SECONDS = 0.25
 TERMINAL = frozenset({"completed", "failed", "cancelled"})
@@ -112,6 +115,8 @@ async def _tell_all(
     meta: Json,
 ) -> None:
     principal = caller.principal
+    now = asyncio.get_running_loop().time
+    confirmed_at = now()
     while True:
         for method, params in await visit(_changes, principal, wanted, modes):
             await _send(ctx, method, {**params, "_meta": {**params.get("_meta", {}), **meta}})
@@ -119,6 +124,9 @@ async def _tell_all(
             return
         await _woken(wakers, LISTS_RECHECK_SECONDS if wanted.tools else RECHECK_SECONDS)
         await asyncio.sleep(PAUSE_SECONDS)
+        if now() - confirmed_at < CONFIRM_SECONDS:
+            continue
+        confirmed_at = now()
         try:
             principal = await visit(caller.confirm)
         except RuntimeFault:
@@ -181,7 +189,8 @@ def _is_new(wanted: _Wanted, key: str, state: Any) -> bool:
 
 
 def _tools_of(principal: Principal) -> str:
-    return json.dumps(tools.tools_of(principal), sort_keys=True, default=str)
+    """Return what tells one list of tools from another: names, and versions of workflows."""
+    return json.dumps([[tool["name"], tool.get("_meta")] for tool in tools.tools_of(principal)])
 
 
 def _ids(named: Any) -> list[UUID]:

@@ -90,5 +90,5 @@ def test_scenario(open_site: McpSite, scenario: str, tmp_path: Path) -> None:
         for check in checks
         if check["status"] in {"FAILURE", "WARNING"} and check["id"] not in NOT_OFFERED
     ]
-    assert not wrong, answer.stdout + answer.stderr
+    assert not wrong, [wrong, answer.stdout]
     assert [check for check in checks if check["status"] == "SUCCESS"], answer.stdout
