@@ -56,7 +56,7 @@ def inline_tool(
         known = _known.get(name)
         if known is not None and known.call.__module__ != function.__module__:
             raise ConfigurationError(f"two tools are called {name}")
-        about = description or (function.__doc__ or "").strip()
+        about = description or (function.__doc__ or "").strip() or title or name
         _known[name] = InlineTool(name, title or name, about, model, function, preflight)
         return function
 
