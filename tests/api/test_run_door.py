@@ -28,8 +28,9 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def door(settings: Any, tmp_path: Path) -> Iterator[Door]:
     settings.STATIC_ROOT = tmp_path
-    # An answer that another test did not read holds its place until the collector comes.
-    gc.collect()
+    if STREAMS.count():
+        # An answer that another test did not read holds its place until the collector comes.
+        gc.collect()
     with WebServer(OneThreadHandler()) as web:
         found = Door(web)
         yield found

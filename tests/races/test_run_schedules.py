@@ -300,6 +300,7 @@ def test_s18_the_slot_is_never_lost(engine: Engine, sync: SyncDir) -> None:
     assert sync.hits("build.before", third) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["enqueue", "reject"])
 def test_s18_who_comes_while_the_slot_passes_on_is_not_at_work_as_well(
     engine: Engine, sync: SyncDir, strategy: str

@@ -10,7 +10,7 @@ from tasks_app.models import SteeringCommand, Task
 from tests.e2e.browser.conftest import SignIn
 from tests.e2e.browser.test_pages import World, live
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tasks_app.models import Approval, ApprovalDecision, Task, Tenant
 from tests import factories
 from tests.e2e.browser.conftest import SignIn
 
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 WAITING: list[dict[str, Any]] = [
     {"op": "say", "text": "hello"},

@@ -19,6 +19,7 @@ def world(site: str) -> Any:
     lease.stop_keeper()
 
 
+@pytest.mark.slow
 def test_b13_damaged_checkpoint_is_repaired_from_the_one_before(
     world: World, sign_in: SignIn
 ) -> None:
