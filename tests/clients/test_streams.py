@@ -147,6 +147,7 @@ def test_a4_a_cut_join_goes_on_in_its_own_modes(site: RunSite) -> None:
     assert {part.event for part in parts} == {"metadata", "updates", "end"}
 
 
+@pytest.mark.slow
 def test_a4_f3_heartbeats_hold_an_idle_connection(site: RunSite) -> None:
     """A proxy that cuts idle links does not cut one whose run is silent for longer."""
 

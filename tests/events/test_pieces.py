@@ -21,6 +21,12 @@ from tests.support.syncdir import SyncDir
 TEXT = "one two three"
 
 
+@pytest.fixture(autouse=True)
+def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what steps of other tests were given in this process."""
+    monkeypatch.setattr(secret_values, "_given", set())
+
+
 @pytest.mark.django_db(transaction=True)
 def test_pieces_come_before_the_message_and_move_no_cursor(
     settings: Any,
