@@ -126,6 +126,7 @@ def test_a4_a_cut_connection_loses_and_doubles_nothing(site: RunSite) -> None:
     assert parts[-1].event == "end"
 
 
+@pytest.mark.slow
 def test_a4_a_cut_join_goes_on_in_its_own_modes(site: RunSite) -> None:
     """Clients that come back send no query; the place that they come back to names the modes."""
     words = [str(number) for number in range(8)]

@@ -182,6 +182,7 @@ def test_acts_are_on_the_receipt(engine: Engine, tmp_path: Path) -> None:
     assert effect["state"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_s20_receipt_that_cannot_be_made_is_no_success(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def standing(engine: Engine, task_id: UUID) -> tuple[str, int, int]:
     return task.status, task.recoveries, task.recoveries_total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failed", [True, False])
 def test_slice_that_fell_with_the_database_is_not_counted(
     engine: Engine, held: Lease, *, failed: bool

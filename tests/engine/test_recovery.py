@@ -318,6 +318,7 @@ def test_stopping_worker_hands_on_in_the_middle_of_a_map(
     assert len(lines(tmp_path / "ran")) == 60
 
 
+@pytest.mark.slow
 def test_s11_f4_step_longer_than_three_leases_runs_once(engine: Engine, settings: Settings) -> None:
     """E22, S11: a call into C that never yields keeps its lease; nobody takes the task over."""
     short = {"lease_seconds": 0.5, "heartbeat_seconds": 0.1, "grace_seconds": 0.0}

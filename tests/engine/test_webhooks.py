@@ -209,6 +209,7 @@ def test_open_message_is_no_act_of_the_task(
     assert receipt.effects == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "tries"), [(410, 1), (500, 20)])
 def test_endpoint_that_only_fails_is_switched_off(
     engine: Engine, receiver: Receiver, status: int, tries: int

@@ -4,6 +4,7 @@ import asyncio
 import json
 import uuid
 
+import pytest
 from django_eventstream.event import Event
 
 from runtime_project.local.processes import wait_until
@@ -39,6 +40,7 @@ def test_outage_ends_in_a_resync_and_later_events(
     assert asyncio.run(scenario()) == ["resync", "terminal"]
 
 
+@pytest.mark.slow
 def test_redis_absent_at_the_first_listener(
     killable_redis: EmbeddedRedis, manager: SupervisedListenerManager
 ) -> None:

@@ -63,6 +63,7 @@ def _is_up(url: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_events_cross_processes_and_sigterm_ends_the_stream(
     web_process: tuple[subprocess.Popen[bytes], str],
 ) -> None:

@@ -17,6 +17,7 @@ from tests.support.streams import WebServer, listen
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.slow
 def test_s22_a_run_is_followed_while_redis_is_away(
     settings: Any,
     tmp_path: Path,

@@ -29,6 +29,7 @@ def test_an_event_wakes_at_once(manager: SupervisedListenerManager) -> None:
     assert manager.listeners_by_channel == {}
 
 
+@pytest.mark.slow
 def test_the_clock_wakes_while_redis_is_away(
     manager: SupervisedListenerManager, killable_redis: EmbeddedRedis
 ) -> None:

@@ -175,6 +175,7 @@ def test_append_salts_equal_details_differently(subject: Subject) -> None:
     assert len({bytes(digest) for digest in digests}) == 2
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
 )

@@ -182,6 +182,7 @@ def test_keeper_that_ended_is_replaced_before_the_next_claim(
     assert engine.task(task_id).fence == 1
 
 
+@pytest.mark.slow
 def test_claim_after_a_restart_of_the_database_is_not_taken_for_dead(
     engine: Engine, quiet_keeper: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_keeper_finds_back_when_its_session_is_ended(
     assert (engine.task(task_id).fence, held.lost) == (1, False)
 
 
+@pytest.mark.slow
 def test_s09_f2_no_effect_starts_when_renewal_fails(
     engine: Engine, sync: SyncDir, settings: Settings, tmp_path: Any
 ) -> None:

@@ -81,6 +81,7 @@ def addresses(world: World, audience: str) -> dict[User | None, list[str]]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 # The suite looks at the pages that people open first; the slow stage at all, on a telephone too.
 @pytest.mark.parametrize(
     ("scheme", "audience"),
