@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import PARSE_ERROR
 
+from tasks_app.admission import throttles
+from tasks_app.admission.throttles import Charge, Rate
 from tasks_app.api import errors
 from tasks_app.api.authentication import refuse_exposed
 from tasks_app.api.errors import HttpFaultError
@@ -60,17 +63,28 @@ class McpDoor:
         try:
             body = await _body(scope, receive)
             request = ASGIRequest(dict(scope), io.BytesIO())
-            caller, seen = await visit(_enter, request, body)
+            entered = await visit(_enter, request, body)
         except RuntimeFault as fault:
-            await _refuse(send, fault, body_id=None)
+            await _refuse(send, fault)
             return
-        scope[SCOPE_KEY], scope[tasks.SEEN_KEY] = caller, seen
-        token = auth_context_var.set(_bound(caller.principal))
+        scope[SCOPE_KEY], scope[tasks.SEEN_KEY] = entered.caller, entered.seen
+        token = auth_context_var.set(_bound(entered.caller.principal))
         try:
-            manager = self._quick if seen is not None else self._streaming
-            await manager.handle_request(scope, _replayed(body, receive), send)
+            manager = self._quick if entered.seen is not None else self._streaming
+            await manager.handle_request(
+                scope, _replayed(body, receive), _counted(send, entered.charge)
+            )
         finally:
             auth_context_var.reset(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entered:
+    """A request that was let in, with what one look at its task has already answered."""
+
+    caller: Caller
+    charge: Charge | None
+    seen: tasks.Seen | RuntimeFault | None
 
 
 def _manager(
@@ -122,15 +136,19 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _enter(request: ASGIRequest, body: bytes) -> tuple[Caller, tasks.Seen | RuntimeFault | None]:
-    """Return who calls, and what is asked for if one look answers it: one visit to the database.
+def _enter(request: ASGIRequest, body: bytes) -> _Entered:
+    """Let a request in, in one visit to the database.
 
-    Raises: UnauthenticatedError first, then what is wrong with the body, then NotAllowedError.
+    Raises: UnauthenticatedError first, then what is wrong with the body, then NotAllowedError, then
+    TooManyRequestsError.
     """
     caller = credentials.caller_of(request)
     message = _parsed(body)
-    _require(caller.principal, scopes.needed(message))
-    return caller, tasks.look_early(caller.principal, message)
+    needed = scopes.needed(message)
+    _require(caller.principal, needed)
+    rate = throttles.rate_of("POST", needed) if needed else Rate.READ
+    charge = throttles.charge(caller.principal, rate)
+    return _Entered(caller, charge, tasks.look_early(caller.principal, message))
 
 
 def _parsed(body: bytes) -> Any:
@@ -166,23 +184,36 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-async def _refuse(send: Send, fault: RuntimeFault, body_id: Any) -> None:
+def _counted(send: Send, charge: Charge | None) -> Send:
+    """Return a way to answer that tells how many requests are left."""
+    if charge is None:
+        return send
+    told = [(name.lower().encode(), value.encode()) for name, value in charge.headers.items()]
+
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *told]}
+        await send(message)
+
+    return tell
+
+
+async def _refuse(send: Send, fault: RuntimeFault) -> None:
     """Answer a refusal: a JSON-RPC error for a body, a problem document for everything else."""
     if fault.code == "invalid_json":
         error = {"code": PARSE_ERROR, "message": fault.message, "data": {"code": fault.code}}
-        await _answer(
-            send, HTTPStatus.BAD_REQUEST, {"jsonrpc": "2.0", "id": body_id, "error": error}
-        )
+        body = {"jsonrpc": "2.0", "id": None, "error": error}
+        await _answer(send, HTTPStatus.BAD_REQUEST, body)
         return
-    status = HTTPStatus(errors.kind_of(fault).status)
-    headers = {}
+    problem = errors.handle(fault, {"request_id": ""})
+    headers = dict(problem.headers)
     if isinstance(fault, UnauthenticatedError):
         headers["WWW-Authenticate"] = credentials.challenge()
     elif isinstance(fault, NotAllowedError):
         headers["WWW-Authenticate"] = credentials.challenge(
             error="insufficient_scope", scope=fault.capability
         )
-    await _answer(send, status, errors.problem(fault, ""), headers)
+    await _answer(send, HTTPStatus(problem.status_code), problem.data, headers)
 
 
 async def _answer(
