@@ -27,9 +27,10 @@ from tasks_app.engine.session import BoundStep
 from tasks_app.engine.step_context import RunningStep
 from tasks_app.models import Step
 from tasks_app.workflows import ApprovalOutcome, ArtifactRef
-from tasks_app.workflows.definition import Retry, StepContext, StepDefinition
+from tasks_app.workflows.definition import Retry, StepDefinition
 from tasks_app.workflows.functions import Ask, declared
 from tasks_app.workflows.planning import approval_options, child_options, question_options
+from tasks_app.workflows.step_context import StepContext
 from tasks_app.workflows.values import NotApprovedError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from tasks_app.workflows.definition import (
     McpTool,
     Question,
     Retry,
-    StepContext,
     Workflow,
     effect,
     step,
@@ -25,6 +24,7 @@ from tasks_app.workflows.inline import InlineTool, inline_tool
 from tasks_app.workflows.migrating import MigrationBuilder, OldPlan, migrates
 from tasks_app.workflows.planning import PlanBuilder, StepRef
 from tasks_app.workflows.registry import workflow
+from tasks_app.workflows.step_context import StepContext
 from tasks_app.workflows.values import (
     ApprovalOutcome,
     ArtifactRef,

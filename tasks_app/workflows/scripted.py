@@ -24,7 +24,6 @@ from tasks_app.domain.workspace import is_output
 from tasks_app.workflows.definition import (
     Collect,
     Retry,
-    StepContext,
     Workflow,
     effect,
     step,
@@ -49,6 +48,7 @@ from tasks_app.workflows.script import (
     ToolCall,
     Write,
 )
+from tasks_app.workflows.step_context import StepContext
 from tasks_app.workflows.values import (
     EffectNotDoneError,
     Found,

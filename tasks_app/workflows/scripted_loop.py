@@ -6,9 +6,10 @@ Each turn may count a line in a file, act on an address and run a script as a ch
 import httpx
 from pydantic import BaseModel, ConfigDict, Field
 
-from tasks_app.workflows.definition import StepContext, effect, step
+from tasks_app.workflows.definition import effect, step
 from tasks_app.workflows.functions import FunctionContext, durable_function
 from tasks_app.workflows.scripted import Scripted, append_line
+from tasks_app.workflows.step_context import StepContext
 
 
 class LoopGoal(BaseModel):
