@@ -312,7 +312,7 @@ def test_stream_notices_a_sign_out_elsewhere(world: World, sign_in: SignIn) -> N
     live(page)
     Session.objects.all().delete()
     world.move(task, progress_done=4)
-    expect(page.locator("#stream")).to_have_attribute("data-state", "out", timeout=10_000)
+    expect(page.locator("#stream")).to_have_attribute("data-state", "out", timeout=30_000)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from tests.support.oracles import OracleViolation
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 # A bug that hides longer than this from random schedules is a hole in workload or oracles.
-MAX_SEEDS = 300
+MAX_SEEDS = 600
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
