@@ -60,9 +60,15 @@ def _own_language() -> None:
     translation.deactivate()
 
 
-@pytest.fixture
-def own_event_loop() -> Iterator[None]:
-    """Leave the loop that the browser of an earlier test keeps in this thread."""
+@pytest.fixture(autouse=True)
+def _own_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave the loop that the browser of an earlier test keeps in this thread, unless it is used.
+
+    Beside a loop asyncio.run refuses to start another, and asgiref to call an asynchronous view.
+    """
+    if "playwright" in request.fixturenames:
+        yield
+        return
     running = asyncio._get_running_loop()
     asyncio._set_running_loop(None)
     yield

@@ -32,6 +32,20 @@ FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
 
 
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event at most so long; tell whether it was set.
+
+    Unlike `asyncio.wait_for`, which until Python 3.12 forgets a cancellation that comes in the same
+    turn of the loop as the event: a client that hung up just then would never have left.
+    """
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
     """The library's manager with a subscription that heals and queues that cannot lose silently."""
 
@@ -59,8 +73,7 @@ class SupervisedListenerManager(views.ListenerManager):  # type: ignore[misc]
     async def wait_connected(self, listener: views.Listener, timeout_seconds: float) -> bool:
         """Wait until the subscription stands; then forget what was queued for the listener."""
         if not self.is_connected:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(listener.aevent.wait(), timeout_seconds)
+            await set_within(listener.aevent, timeout_seconds)
         self.take(listener)
         return self.is_connected
 

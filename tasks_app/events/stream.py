@@ -132,12 +132,8 @@ class _Stream:
     async def _next_events(self) -> str:
         """Wait for events up to the next heartbeat; return them as text, empty if none came."""
         due = min(self._look_at, self._ends_at) - self._now()
-        try:
-            await asyncio.wait_for(
-                self._listener.aevent.wait(),
-                max(0.0, min(runtime().stream_heartbeat_seconds, due)),
-            )
-        except TimeoutError:
+        seconds = min(runtime().stream_heartbeat_seconds, due)
+        if not await listening.set_within(self._listener.aevent, seconds):
             return ""
         return "".join(self._text(event) for event in self._manager.take(self._listener))
 

@@ -4,8 +4,6 @@ What was pushed is not looked at: the reader asks the database, so nothing can b
 Only pieces of messages, which no database has, are handed on.
 """
 
-import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -69,8 +67,7 @@ class Waker:
         """Wait for something new, at most so long."""
         if not self._manager.is_connected:
             seconds = min(seconds, POLL_SECONDS)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._listener.aevent.wait(), max(0.0, seconds))
+        await listening.set_within(self._listener.aevent, seconds)
         heard = self._manager.take(self._listener)
         said = [event for event in heard if event.type == PIECE]
         pieces = filter(None, (parse(event.data) for event in said))

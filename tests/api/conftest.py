@@ -1,6 +1,5 @@
 """REST tests store artifacts in a folder of their own."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,18 +14,6 @@ def artifact_root(settings: Any, tmp_path: Path) -> Path:
     root = tmp_path / "artifacts"
     settings.RUNTIME = {**settings.RUNTIME, "artifact_root": root}
     return root
-
-
-@pytest.fixture(autouse=True)
-def _own_event_loop() -> Iterator[None]:
-    """Leave the loop that the browser of an earlier test keeps in this thread.
-
-    Django's client calls an asynchronous view from here, which asgiref refuses beside a loop.
-    """
-    running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
-    yield
-    asyncio._set_running_loop(running)
 
 
 @pytest.fixture(autouse=True)

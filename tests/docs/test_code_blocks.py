@@ -235,7 +235,6 @@ def test_how_to_agent_runs(
     assert len(asked) == 3
 
 
-@pytest.mark.usefixtures("own_event_loop")
 def test_receiver_of_the_how_to_takes_a_message_once(
     engine: Engine, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,9 +30,6 @@ ASK = {"op": "interrupt", "value": "go on?"}
 BREAK = {"op": "fail", "error": "Broken", "message": "boo"}
 
 
-pytestmark = pytest.mark.usefixtures("own_event_loop")
-
-
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Receiver]:
     with Receiver() as found:

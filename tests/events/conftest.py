@@ -1,6 +1,5 @@
 """A manager and a publisher of each test's own; a Redis that the test may stop."""
 
-import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from django_eventstream import eventstream, views
 
 from runtime_project.local.redis_server import EmbeddedRedis
 from tasks_app.events import publisher, transport
-from tasks_app.events.listening import SupervisedListenerManager
+from tasks_app.events.listening import SupervisedListenerManager, set_within
 from tests.support import streams
 
 
@@ -57,7 +56,7 @@ class Ear:
 
     async def hear(self, *, seconds: float = 10) -> list[tuple[str, str]]:
         """Return type and data of what is queued, waiting for the first."""
-        await asyncio.wait_for(self.listener.aevent.wait(), seconds)
+        assert await set_within(self.listener.aevent, seconds)
         return [(event.type, event.data) for event in self.manager.take(self.listener)]
 
     async def hear_until(self, event_type: str) -> list[str]:

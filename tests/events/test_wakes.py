@@ -43,3 +43,29 @@ def test_the_clock_wakes_while_redis_is_away(
             return time.monotonic() - began
 
     assert POLL_SECONDS * 0.9 <= asyncio.run(wait()) < 10
+
+
+@pytest.mark.parametrize("turns", range(3))
+def test_a_hang_up_is_heard_though_an_event_comes_with_it(
+    manager: SupervisedListenerManager, turns: int
+) -> None:
+    """Whichever turn of the loop it falls in; asyncio.wait_for of Python 3.11 would forget it."""
+
+    async def wait() -> bool:
+        async with Waker(uuid4()) as waker:
+            reader = asyncio.create_task(waker.wait(20))
+            [[listener]] = manager.listeners_by_channel.values()
+            await _turns(3)  # Until it waits.
+            listener.aevent.set()
+            await _turns(turns)
+            came_first = reader.done()
+            reader.cancel()
+            await asyncio.wait([reader])
+            return came_first or reader.cancelled()
+
+    assert asyncio.run(wait())
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)

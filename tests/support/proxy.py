@@ -81,7 +81,8 @@ class CuttingProxy:
         idle = self.idle_seconds if answers else None
         while True:
             try:
-                data = await asyncio.wait_for(reader.read(65536), idle)
+                async with asyncio.timeout(idle):
+                    data = await reader.read(65536)
             except TimeoutError:
                 self.cuts += 1
                 return
