@@ -243,7 +243,7 @@ def _check_acceptable(
 
 _REJECTIONS = {
     "no_open_question": "No question of this task waits for an answer.",
-    "task_closing": "The task is ending already: what it did is being undone.",
+    "task_closing": "The task is ending already.",
     "task_dead_lettered": "The task is held: repair it or cancel it.",
 }
 

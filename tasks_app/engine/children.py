@@ -2,12 +2,13 @@
 
 No transaction locks two tasks that exist already: a parent inserts its child, and reads it without a
 lock; a child that has ended wakes its parent in a transaction of its own; children of a task that
-was cancelled or has failed are cancelled one at a time afterwards. The foreign key share-locks the
+is cancelled or fails are cancelled one at a time, and the task ends after them (`closing`). The foreign key share-locks the
 parent's key for a child that is written, which is why tasks are locked without their key: it waits
 for nobody, and whoever holds a parent never waits for a child. Whatever a crash leaves out is
 derived from the rows by the sweeper.
 """
 
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -33,14 +34,24 @@ WHERE s.kind = 'child' AND s.status = 'waiting' AND s.retired_in IS NULL
 LIMIT %s
 """
 
-# Children whose parent ended without success, or no longer wants what they do.
+# Parents that are to end and have no live child any more.
+_FORGOTTEN_CLOSING = """
+SELECT p.tenant_id, p.id
+FROM tasks_app_task p
+WHERE p.closing_as <> '' AND p.status = 'queued' AND p.next_wake_at IS NULL
+  AND NOT EXISTS (SELECT FROM tasks_app_task c
+    WHERE c.parent_id = p.id AND c.status <> ALL(%s))
+LIMIT %s
+"""
+
+# Children whose parent ends or ended without success, or no longer wants what they do.
 _ORPHANS = """
-SELECT c.tenant_id, c.id, p.status
+SELECT c.tenant_id, c.id, coalesce(nullif(p.closing_as, ''), p.status)
 FROM tasks_app_task c
 JOIN tasks_app_task p ON p.id = c.parent_id
 JOIN tasks_app_step s ON s.id = c.parent_step_id
 WHERE c.parent_id IS NOT NULL AND c.status <> ALL(%s)
-  AND (p.status IN ('failed', 'cancelled') OR s.status = 'superseded')
+  AND (p.closing_as <> '' OR p.status IN ('failed', 'cancelled') OR s.status = 'superseded')
   AND NOT EXISTS (SELECT FROM tasks_app_steeringcommand k
     WHERE k.task_id = c.id AND k.type = 'cancel' AND k.source = 'system')
 LIMIT %s
@@ -63,6 +74,8 @@ def on_end(tenant_id: UUID, task_id: UUID, target: TaskStatus, parent_id: UUID |
 def wake_parent(tenant_id: UUID, parent_id: UUID) -> None:
     """Make a task due that waits for a child that has ended; otherwise do nothing.
 
+    One that is to end waits until none of its children lives.
+
     Transaction: its own. Locks: the parent's row, waiting for a parent that is about to wait; so
     either the parent sees the child's end, or this sees the parent wait.
     """
@@ -72,24 +85,38 @@ def wake_parent(tenant_id: UUID, parent_id: UUID) -> None:
         parent = tasks.select_for_update(no_key=True).filter(pk=parent_id).first()
         if parent is None or parent.status != TaskStatus.QUEUED or parent.next_wake_at is not None:
             return
-        waiting = Step.objects.for_tenant(tenant_id).filter(
-            task_id=parent_id, kind="child", status="waiting", retired_in=None
-        )
-        ended = tasks.filter(
-            parent_id=parent_id, parent_step_id__in=waiting.values("id"), status__in=_ENDED
-        )
-        if ended.exists():
+        if _may_go_on(parent):
             tasks.filter(pk=parent_id).update(next_wake_at=Now())
             continuation.owe(parent_id, tenant_id, "child")
 
 
+def _may_go_on(parent: Task) -> bool:
+    if parent.closing_as:
+        return not has_live(parent.tenant_id, parent.id)
+    waiting = Step.objects.for_tenant(parent.tenant_id).filter(
+        task_id=parent.id, kind="child", status="waiting", retired_in=None
+    )
+    ended = Task.objects.for_tenant(parent.tenant_id).filter(
+        parent_id=parent.id, parent_step_id__in=waiting.values("id"), status__in=_ENDED
+    )
+    return bool(ended.exists())
+
+
+def has_live(tenant_id: UUID, parent_id: UUID) -> bool:
+    """Tell whether a task that this one has started has not ended."""
+    return bool(_live(tenant_id, parent_id).exists())
+
+
+def _live(tenant_id: UUID, parent_id: UUID) -> Any:
+    return Task.objects.for_tenant(tenant_id).filter(parent_id=parent_id).exclude(status__in=_ENDED)
+
+
 def cancel_live(tenant_id: UUID, parent_id: UUID, ended_as: str) -> None:
-    """Cancel the children of a task that ended without success, one after the other.
+    """Cancel the children of a task that ends without success, one after the other.
 
     Transaction: one for each child. Locks: that child's row.
     """
-    live = Task.objects.for_tenant(tenant_id).filter(parent_id=parent_id).exclude(status__in=_ENDED)
-    for child_id in live.order_by("id").values_list("id", flat=True):
+    for child_id in _live(tenant_id, parent_id).order_by("id").values_list("id", flat=True):
         command_intake.cancel_by_system(
             tenant_id, child_id, reason=f"The parent task was {ended_as}."
         )
@@ -97,9 +124,11 @@ def cancel_live(tenant_id: UUID, parent_id: UUID, ended_as: str) -> None:
 
 def wake_forgotten() -> int:
     """Wake parents whose child has ended while nobody was there to tell them; return how many."""
+    found: list[tuple[UUID, UUID]] = []
     with connection.cursor() as cursor:
-        cursor.execute(_FORGOTTEN_PARENTS, [_ENDED, BATCH])
-        found = cursor.fetchall()
+        for statement in (_FORGOTTEN_PARENTS, _FORGOTTEN_CLOSING):
+            cursor.execute(statement, [_ENDED, BATCH])
+            found += cursor.fetchall()
     for tenant_id, parent_id in found:
         wake_parent(tenant_id, parent_id)
     return len(found)

@@ -1,68 +1,24 @@
-"""Undoing acts before a task ends without success (E71).
+"""The plan that undoes what a task did, before the task ends without success (E71).
 
-Effects that have happened and declare a compensation are undone in reverse order. What is left of
-the plan gives way to steps that do it: ordinary effects with ledger rows and approvals of their
-own, run by whichever worker claims the task. How the task is to end waits in its row meanwhile.
+Effects that have happened and declare a compensation are undone in reverse order, by ordinary
+effects with ledger rows and approvals of their own.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
-
-from django.db import transaction
-from django.db.models.functions import Now
 
 from ledger_app.domain.canonical import digest_of
 from ledger_app.domain.effects import EffectState
 from ledger_app.queries import iterate_effect_summaries
-from ledger_app.services import audit
 from tasks_app.domain.errors import UnknownWorkflowError
-from tasks_app.domain.states import LEASED, TaskStatus
-from tasks_app.engine import children, continuation, plans, replanning, transitions
+from tasks_app.engine import plans
 from tasks_app.engine.plans import PlanChange
 from tasks_app.engine.step_context import effect_key
-from tasks_app.events.catalogue import EventType
 from tasks_app.models import Step, Task
 from tasks_app.workflows import registry
 from tasks_app.workflows.planning import Plan, PlannedStep
 
 _DEADLINE = timedelta(hours=4)
-
-
-def begin(
-    task: Task,
-    target: TaskStatus,
-    *,
-    actor: str,
-    stop_reason: str,
-    reason: str,
-    error: Mapping[str, object] | None,
-) -> bool:
-    """Replace what is left of the plan by compensations; False when there is nothing to undo.
-
-    `task` is brought up to date. A task that no worker holds is due at once.
-
-    Transaction: the caller's, which holds the task row. Locks: step rows, approvals, audit stream.
-    """
-    acts = [] if task.closing_as else _to_undo(task)
-    if not acts:
-        return False
-    change = _change(task, acts)
-    replanning.replace_plan(task, change, goal=task.goal, cause="compensation", actor=actor)
-    task.closing_as = target.value
-    task.closing = {
-        "actor": actor,
-        "stop_reason": stop_reason,
-        "reason": reason,
-        "error": None if error is None else dict(error),
-    }
-    task.save(update_fields=["closing_as", "closing"])
-    _tell(task, actor, reason, [act.key for act in acts])
-    _make_due(task, actor, reason)
-    # What its children do is not wanted any more either.
-    tenant_id, task_id = task.tenant_id, task.id
-    transaction.on_commit(lambda: children.cancel_live(tenant_id, task_id, target), robust=True)
-    return True
 
 
 def compensated_key(step: Step) -> str | None:
@@ -71,7 +27,7 @@ def compensated_key(step: Step) -> str | None:
     return key
 
 
-def _to_undo(task: Task) -> list[Step]:
+def to_undo(task: Task) -> list[Step]:
     """Return the effect steps that have happened and can be undone, the newest act first.
 
     Acts of plans that were replaced count as well: what they did stands outside all the same.
@@ -100,7 +56,7 @@ def _to_undo(task: Task) -> list[Step]:
     )
 
 
-def _change(task: Task, acts: list[Step]) -> PlanChange:
+def change_for(task: Task, acts: list[Step]) -> PlanChange:
     """Return the plan that undoes: what is finished closes ranks, what is open goes."""
     rows = list(plans.current(task.tenant_id, task.id).order_by("position"))
     finished = [row for row in rows if row.status in plans.DONE]
@@ -202,50 +158,3 @@ def _as_planned(argument: dict[str, Any], act: Step) -> dict[str, Any]:
     given = rows.filter(plan_version__lte=act.plan_version)
     source = given.exclude(retired_in__lte=act.plan_version).values_list("id", flat=True)
     return {**argument, "step": source.get()}
-
-
-def _tell(task: Task, actor: str, reason: str, keys: list[str]) -> None:
-    told = transitions.append_event(
-        task.id,
-        task.tenant_id,
-        EventType.LOG,
-        {"message": f"{len(keys)} acts are undone before the task ends as {task.closing_as}"},
-        bump=1,
-    )
-    task.state_version = told.state_version
-    audit.append(
-        stream=f"task:{task.id}",
-        tenant_id=task.tenant_id,
-        actor=actor,
-        action="task.closing",
-        target=f"task:{task.id}",
-        old_version=told.state_version - 1,
-        new_version=told.state_version,
-        details={
-            "as": task.closing_as,
-            "plan_version": task.plan_version,
-            "compensates": keys[:50],
-            "reason": reason,
-        },
-    )
-
-
-def _make_due(task: Task, actor: str, reason: str) -> None:
-    """Have a worker begin now, unless one holds the task."""
-    status = TaskStatus(task.status)
-    if status in LEASED:
-        return
-    if status in {TaskStatus.QUEUED, TaskStatus.RECOVERING}:
-        Task.objects.for_tenant(task.tenant_id).filter(pk=task.pk).update(next_wake_at=Now())
-    else:
-        moved = transitions.move(
-            task.id,
-            task.tenant_id,
-            status,
-            TaskStatus.QUEUED,
-            actor=actor,
-            reason=reason,
-            due="now",
-        )
-        task.status, task.state_version = TaskStatus.QUEUED, moved.state_version
-    continuation.owe(task.id, task.tenant_id, "compensation")

@@ -14,13 +14,14 @@ from tasks_app.domain.states import TaskStatus
 from tasks_app.engine import (
     budget_grants,
     children,
-    compensation,
+    closing,
     handover,
     open_calls,
     threads,
     transitions,
 )
 from tasks_app.engine.handover import Handover
+from tasks_app.engine.lease import ClaimedTask
 from tasks_app.engine.session import SafePointNeeded, SliceDone, SliceSession
 from tasks_app.events.catalogue import DeliveryData
 from tasks_app.models import Approval, SteeringCommand, Step, Task
@@ -167,7 +168,7 @@ def end_task(
     Transaction: the caller's, which holds the task row or its fence.
     """
     words = {"actor": actor, "error": error, "stop_reason": stop_reason, "reason": reason}
-    if compensation.begin(task, target, **words):  # type: ignore[arg-type]
+    if closing.begin(task, target, **words):  # type: ignore[arg-type]
         return False
     source = TaskStatus(task.status)
     moved = close(task.tenant_id, task.id, source, target, fence=fence, **words)  # type: ignore[arg-type]
@@ -176,28 +177,40 @@ def end_task(
 
 
 def finish_closing(session: SliceSession) -> NoReturn:
-    """End a task whose acts are undone, as it was to end.
+    """End a task whose acts are undone, as it was to end, once its children have ended.
 
-    Transaction: its own. Raises: SliceDone; SafePointNeeded, LeaseLost.
+    Transaction: its own. Locks: the task's row; its children are read after that and without a
+    lock, so one that ends later finds the task waiting. Raises: SliceDone; SafePointNeeded,
+    LeaseLost.
     """
     task = session.task
     target = TaskStatus(task.closing_as)
     syncpoints.reach("finish.before_receipt", task.id, task.fence)
     with session.owned(undisturbed=True):
         session.commit(checkpoint="end")
-        session.end(target.value)
-        words = Task.objects.for_tenant(task.tenant_id).values_list("closing", flat=True)
-        close(
-            task.tenant_id,
-            task.id,
-            TaskStatus.WORKING,
-            target,
-            fence=task.fence,
-            **words.get(pk=task.id),
-        )
-        syncpoints.reach("finish.before_terminal", task.id, task.fence)
+        waits = children.has_live(task.tenant_id, task.id)
+        session.end("child" if waits else target.value)
+        if waits:
+            transitions.await_children(task.id, task.tenant_id, fence=task.fence)
+        else:
+            _close_as_meant(task, target)
+            syncpoints.reach("finish.before_terminal", task.id, task.fence)
+    if waits:
+        raise SliceDone("child")
     syncpoints.reach("finish.after_terminal", task.id, task.fence)
     raise SliceDone(target.value)
+
+
+def _close_as_meant(task: ClaimedTask, target: TaskStatus) -> None:
+    words = Task.objects.for_tenant(task.tenant_id).values_list("closing", flat=True)
+    close(
+        task.tenant_id,
+        task.id,
+        TaskStatus.WORKING,
+        target,
+        fence=task.fence,
+        **words.get(pk=task.id),
+    )
 
 
 def close(

@@ -87,9 +87,23 @@ def hand_on(
 def await_child(task_id: UUID, tenant_id: UUID, *, fence: int, child_id: UUID) -> Moved:
     """Give a working task back to the queue until a child of it has ended.
 
-    No time and no message makes it due; the child's end does, or the sweeper that sees it.
+    Transaction: the caller's. Raises: LeaseLost.
+    """
+    return _await(task_id, tenant_id, fence, f"waits for the child {child_id}")
+
+
+def await_children(task_id: UUID, tenant_id: UUID, *, fence: int) -> Moved:
+    """Give a closing task back to the queue until all its children have ended.
 
     Transaction: the caller's. Raises: LeaseLost.
+    """
+    return _await(task_id, tenant_id, fence, "waits until its children have ended")
+
+
+def _await(task_id: UUID, tenant_id: UUID, fence: int, reason: str) -> Moved:
+    """Leave a task due at no time.
+
+    No time and no message makes it due; the child's end does, or the sweeper that sees it.
     """
     return move(
         task_id,
@@ -97,7 +111,7 @@ def await_child(task_id: UUID, tenant_id: UUID, *, fence: int, child_id: UUID) -
         TaskStatus.WORKING,
         TaskStatus.QUEUED,
         fence=fence,
-        reason=f"waits for the child {child_id}",
+        reason=reason,
         due=None,
     )
 

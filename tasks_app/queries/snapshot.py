@@ -359,6 +359,8 @@ def _message(
         TaskStatus.COMPLETED: _("Completed."),
         TaskStatus.CANCELLED: _("Cancelled."),
     }
+    if row.closing_as and status is TaskStatus.QUEUED and row.next_wake_at is None:
+        return _("Waiting for its child tasks to end.")
     if row.closing_as and status in (TaskStatus.QUEUED, TaskStatus.WORKING):
         return _("Undoing what was done, before the task ends.")
     if (

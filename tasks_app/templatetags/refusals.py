@@ -65,7 +65,7 @@ REFUSALS = {
     "target_not_a_folder": gettext_lazy("This is a file, not a folder."),
     "target_not_absolute": gettext_lazy("Give the absolute path of a folder, or an https address."),
     "target_not_allowed": gettext_lazy("This folder is outside those that may be published to."),
-    "task_closing": gettext_lazy("The task is ending already: what it did is being undone."),
+    "task_closing": gettext_lazy("The task is ending already."),
     "task_dead_lettered": gettext_lazy("The task is held: repair it or cancel it."),
     "task_not_held": gettext_lazy("The task is not held any more."),
     "task_terminal": gettext_lazy("The task has ended; nothing changes it any more."),

@@ -14,7 +14,7 @@ from typing_extensions import override
 from tasks_app.admission import tasks
 from tasks_app.api.outputs import TaskOut
 from tasks_app.engine import children, recovery
-from tasks_app.models import SteeringCommand, Step, Task
+from tasks_app.models import Checkpoint, SteeringCommand, Step, Task
 from tasks_app.queries.snapshot import get_snapshot
 from tasks_app.workflows import (
     FunctionContext,
@@ -27,6 +27,7 @@ from tasks_app.workflows import (
     step,
 )
 from tests import factories
+from tests.engine.test_checkpoints import damage
 from tests.support.engine import Engine
 
 
@@ -148,20 +149,77 @@ def test_child_that_fails_fails_the_step(engine: Engine) -> None:
 def test_children_end_with_a_cancelled_parent(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    """R71: by a command of the system, at once, or by the sweeper when nobody was there to tell."""
+    """R61, R71: by a command of the system, or by the sweeper when nobody told; before the parent."""
     task_id, child = wait_for_child(engine, text="abc")
     with monkeypatch.context() as patch:
         if lost:
             patch.setattr(children, "cancel_live", lambda *_: None)
         engine.steer(task_id, "cancel")
-    assert engine.task(task_id).status == "cancelled"
+    parent = engine.task(task_id)
+    assert (parent.status, parent.closing_as) == ("queued", "cancelled")
     assert (engine.task(child.id).status == "queued") == lost
-    recovery.sweep()
+    if lost:
+        assert engine.run(task_id) == "child"
+        seen = get_snapshot(engine.operator, task_id)
+        assert seen.status_message == "Waiting for its child tasks to end."
+        recovery.sweep()
     ended = engine.task(child.id)
     assert (ended.status, ended.stop_reason) == ("cancelled", "parent_ended")
+    assert engine.run(task_id) == "cancelled"
+    parent = engine.task(task_id)
+    assert (parent.status, parent.stop_reason) == ("cancelled", "user_cancelled")
+    assert engine.end_of(task_id) > engine.end_of(child.id)
+    engine.assert_audit_verifies(task_id)
     command = SteeringCommand.objects.for_tenant(engine.tenant.id).get(task_id=child.id)
     assert (command.type, command.status, command.source) == ("cancel", "applied", "system")
     engine.assert_audit_verifies(child.id)
+
+
+def test_end_of_the_last_child_that_nobody_told_of_is_derived(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closing parent sleeps until the sweeper sees that none of its children lives."""
+    task_id, child = wait_for_child(engine, text="abc")
+    with monkeypatch.context() as patch:
+        patch.setattr(children, "cancel_live", lambda *_: None)
+        engine.steer(task_id, "cancel")
+        assert engine.run(task_id) == "child"
+        patch.setattr(children, "wake_parent", lambda *_: None)
+        recovery.sweep()
+    assert engine.task(child.id).status == "cancelled"
+    assert engine.task(task_id).next_wake_at is None
+    assert recovery.sweep().parents == 1
+    assert engine.run(task_id) == "cancelled"
+
+
+def test_failed_parent_ends_after_a_child_that_it_did_not_wait_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R71: what it failed of is what it says in the end."""
+
+    def broken(ctx: FunctionContext, goal: Number) -> int:
+        ctx.child("alone", Double, {"n": 5}, wait=False)
+        raise ValueError("no more")
+
+    durable_function(name="broken", version=1)(broken)
+    task_id = submit(engine, "broken")
+    engine.run(task_id)
+    parent, child = engine.drive(task_id), child_of(engine, task_id)
+    assert (parent.status, child.status) == ("failed", "cancelled")
+    assert "no more" in parent.error["message"]
+    assert engine.end_of(task_id) > engine.end_of(child.id)
+
+
+def test_held_parent_that_is_given_up_ends_at_once(engine: Engine) -> None:
+    """Nothing of it may be able to run, so nothing could wait; its children end after it."""
+    task_id, child = wait_for_child(engine, text="abc")
+    damage(Checkpoint.objects.for_tenant(engine.tenant.id).get(task_id=task_id))
+    engine.steer(task_id, "pause")
+    engine.steer(task_id, "resume")
+    assert engine.run(task_id) == "dead_lettered"
+    engine.steer(task_id, "cancel")
+    assert engine.task(task_id).status == "cancelled"
+    assert engine.task(child.id).status == "cancelled"
 
 
 def test_running_child_is_cancelled_at_its_next_safe_point(

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from runtime_project.local.processes import wait_until
-from tasks_app.engine import recovery, slice_runner
+from tasks_app.engine import slice_runner
 from tasks_app.models import Task
 from tests.races.actors import PATIENCE_SECONDS, Actor, row_held, waiting
 from tests.support.engine import Engine
@@ -50,16 +50,33 @@ def test_parent_cancelled_while_its_child_ends(engine: Engine) -> None:
 
 
 def test_cancelling_parent_and_finishing_child_never_deadlock(engine: Engine) -> None:
-    """The child's row is held while its parent is cancelled: the cancel of the child comes after."""
+    """The child's row is held while its parent is cancelled: the child is told after that commit."""
     parent_id, child_id = family(engine)
     with row_held(child_id, until_waiting=1):
         steered = Actor(lambda: engine.steer(parent_id, "cancel"))
-        # The parent's end does not wait for the child's row.
-        ended = wait_until(
-            lambda: engine.task(parent_id).status == "cancelled", seconds=PATIENCE_SECONDS
+        # Neither the command nor the parent's worker waits for the child's row.
+        closing = wait_until(
+            lambda: engine.task(parent_id).closing_as == "cancelled", seconds=PATIENCE_SECONDS
         )
-        assert ended
+        assert closing
+        assert engine.run(parent_id) == "child"
     assert steered.result().status == "applied"
-    assert engine.task(child_id).status == "cancelled"
-    recovery.sweep()
     assert engine.task(child_id).stop_reason == "parent_ended"
+    assert engine.drive(parent_id).status == "cancelled"
+
+
+def test_cancelled_parent_ends_after_the_child_that_a_worker_holds(
+    engine: Engine, sync: SyncDir
+) -> None:
+    """R61: the child comes to its safe point first, and whoever waits sees no earlier end."""
+    parent_id, child_id = family(engine)
+    sync.hold("step.before", child_id)
+    child = Actor(lambda: slice_runner.run_slice(child_id))
+    sync.wait_hit("step.before", child_id)
+    engine.steer(parent_id, "cancel")
+    assert engine.run(parent_id) == "child"
+    assert engine.task(parent_id).status == "queued"
+    sync.release("step.before", child_id)
+    assert child.result() == "cancelled"
+    assert engine.drive(parent_id).status == "cancelled"
+    assert engine.end_of(parent_id) > engine.end_of(child_id)

@@ -1,5 +1,6 @@
 """A tenant with its people and a worker that runs when told to: the set-up of engine tests."""
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -44,6 +45,12 @@ class Engine:
     def task(self, task_id: UUID) -> Task:
         found: Task = Task.objects.for_tenant(self.tenant.id).get(pk=task_id)
         return found
+
+    def end_of(self, task_id: UUID) -> datetime:
+        """Return when a task ended."""
+        finished_at = self.task(task_id).finished_at
+        assert finished_at is not None
+        return finished_at
 
     def run(self, task_id: UUID) -> str:
         """Run one slice of the task."""
