@@ -9,7 +9,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 
@@ -45,7 +45,7 @@ def fire_due() -> int:
     for tenant_id, schedule_id in found:
         try:
             _fire(tenant_id, schedule_id)
-        except (DatabaseError, InterfaceError):
+        except (OperationalError, InterfaceError):
             raise
         except Exception:
             # One schedule must not keep the sweeper from everybody else's tasks.

@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from tasks_app import syncpoints
 from tasks_app.domain.states import TERMINAL, TaskStatus
-from tasks_app.engine import child_events, command_intake, continuation
+from tasks_app.engine import child_events, command_intake, continuation, passes
 from tasks_app.models import Step, Task
 
 BATCH = 200
@@ -129,8 +129,7 @@ def wake_forgotten() -> int:
         for statement in (_FORGOTTEN_PARENTS, _FORGOTTEN_CLOSING):
             cursor.execute(statement, [_ENDED, BATCH])
             found += cursor.fetchall()
-    for tenant_id, parent_id in found:
-        wake_parent(tenant_id, parent_id)
+    passes.each(wake_parent, found)
     return len(found)
 
 
@@ -139,11 +138,14 @@ def cancel_orphans() -> int:
     with connection.cursor() as cursor:
         cursor.execute(_ORPHANS, [_ENDED, BATCH])
         found = cursor.fetchall()
-    for tenant_id, child_id, status in found:
-        ended = status in {TaskStatus.FAILED, TaskStatus.CANCELLED}
-        why = f"was {status}" if ended else "has another goal now"
-        command_intake.cancel_by_system(tenant_id, child_id, reason=f"The parent task {why}.")
+    passes.each(_cancel_orphan, found)
     return len(found)
+
+
+def _cancel_orphan(tenant_id: UUID, child_id: UUID, parent_status: str) -> None:
+    ended = parent_status in {TaskStatus.FAILED, TaskStatus.CANCELLED}
+    why = f"was {parent_status}" if ended else "has another goal now"
+    command_intake.cancel_by_system(tenant_id, child_id, reason=f"The parent task {why}.")
 
 
 def depth_of(tenant_id: UUID, task_id: UUID) -> int:

@@ -6,9 +6,7 @@ them never do the same work twice (E45).
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -17,13 +15,13 @@ from django.db.models.functions import Now
 
 from ledger_app.services import audit
 from tasks_app import conf, syncpoints
-from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.states import LEASED, TaskStatus
 from tasks_app.engine import (
     children,
     continuation,
     delivery,
     holding,
+    passes,
     queue,
     queue_sql,
     sql,
@@ -88,7 +86,7 @@ def recover_lost() -> int:
     if time.monotonic() - asked_at > conf.runtime().heartbeat_seconds:
         # The database stood still for everybody: what looks lost may be renewed right now.
         return 0
-    return sum(_quietly(_recover, *row) for row in rows)
+    return passes.each(_recover, rows)
 
 
 def _recover(
@@ -186,7 +184,7 @@ def expire_questions() -> int:
         .order_by("next_wake_at")
         .values_list("id", "tenant_id")[:BATCH]
     )
-    return sum(_quietly(_expire, *pair) for pair in list(waiting))
+    return passes.each(_expire, list(waiting))
 
 
 def _expire(task_id: UUID, tenant_id: UUID) -> None:
@@ -231,7 +229,7 @@ def fail_overdue() -> int:
         .order_by("deadline_at")
         .values_list("id", "tenant_id")[:BATCH]
     )
-    return sum(_quietly(_fail_overdue, *pair) for pair in list(overdue))
+    return passes.each(_fail_overdue, list(overdue))
 
 
 def _fail_overdue(task_id: UUID, tenant_id: UUID) -> None:
@@ -254,12 +252,3 @@ def _locked(task_id: UUID, tenant_id: UUID, condition: Q) -> Task | None:
     rows = Task.objects.for_tenant(tenant_id).select_for_update(skip_locked=True, no_key=True)
     found: Task | None = rows.filter(condition, pk=task_id).first()
     return found
-
-
-def _quietly(act: Callable[..., None], *row: Any) -> int:
-    """Do one row's work; a row that moved on meanwhile is somebody else's already."""
-    try:
-        act(*row)
-    except LeaseLost:
-        return 0
-    return 1

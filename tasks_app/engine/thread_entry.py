@@ -19,7 +19,7 @@ from tasks_app.domain.errors import NotAllowedError, QueueFullError, ThreadBusyE
 from tasks_app.domain.runs import MAX_WAITING, CancelAction, Slot, Strategy
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.domain.steering import CommandType
-from tasks_app.engine import command_intake, threads
+from tasks_app.engine import command_intake, passes, threads
 from tasks_app.models import Run, Task, Thread
 
 SUPERSEDED = "superseded"
@@ -157,21 +157,24 @@ def cancel_deserted() -> int:
         disconnect_deadline__lte=Now()
     )
     found = list(left.values_list("tenant_id", "pk", "task__initiator_id")[: threads.BATCH])
-    for tenant_id, task_id, initiator_id in found:
-        with transaction.atomic(durable=True):
-            request_cancel(
-                tenant_id,
-                task_id,
-                CancelAction.INTERRUPT,
-                by=initiator_id,
-                actor="system:sweeper",
-                source="system",
-                cancel_reason="client_disconnected",
-                reason="The client that made the run has left.",
-            )
-            runs = Run.objects.for_tenant(tenant_id).filter(pk=task_id)
-            runs.update(disconnect_deadline=None)
+    passes.each(_cancel_deserted, found)
     return len(found)
+
+
+def _cancel_deserted(tenant_id: UUID, task_id: UUID, initiator_id: int) -> None:
+    with transaction.atomic(durable=True):
+        request_cancel(
+            tenant_id,
+            task_id,
+            CancelAction.INTERRUPT,
+            by=initiator_id,
+            actor="system:sweeper",
+            source="system",
+            cancel_reason="client_disconnected",
+            reason="The client that made the run has left.",
+        )
+        runs = Run.objects.for_tenant(tenant_id).filter(pk=task_id)
+        runs.update(disconnect_deadline=None)
 
 
 def _supersede(thread: Thread, action: CancelAction, *, by: int, actor: str) -> None:

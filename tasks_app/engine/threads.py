@@ -17,7 +17,7 @@ from tasks_app.domain.errors import NotFoundError, ThreadBusyError
 from tasks_app.domain.runs import CancelAction, Slot
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.workspace import Files
-from tasks_app.engine import continuation, thread_values, transitions, workspace
+from tasks_app.engine import continuation, passes, thread_values, transitions, workspace
 from tasks_app.events.catalogue import EventType
 from tasks_app.models import Run, Task, Thread, ThreadState
 
@@ -100,14 +100,17 @@ def pass_due() -> int:
     with connection.cursor() as cursor:
         cursor.execute(_FREE_THREADS, [BATCH])
         found = cursor.fetchall()
-    for tenant_id, thread_id in found:
-        with transaction.atomic(durable=True):
-            threads = Thread.objects.for_tenant(tenant_id).select_for_update(no_key=True)
-            threads.get(pk=thread_id)
-            runs = Run.objects.for_tenant(tenant_id).filter(thread_id=thread_id)
-            if not runs.filter(slot=Slot.HOLDING).exists():
-                _pass_slot(tenant_id, thread_id)
+    passes.each(_pass_free, found)
     return len(found)
+
+
+def _pass_free(tenant_id: UUID, thread_id: UUID) -> None:
+    with transaction.atomic(durable=True):
+        threads = Thread.objects.for_tenant(tenant_id).select_for_update(no_key=True)
+        threads.get(pk=thread_id)
+        runs = Run.objects.for_tenant(tenant_id).filter(thread_id=thread_id)
+        if not runs.filter(slot=Slot.HOLDING).exists():
+            _pass_slot(tenant_id, thread_id)
 
 
 def due() -> Q:

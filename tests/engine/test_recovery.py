@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -14,9 +15,9 @@ from ledger_app.services import effects
 from tasks_app import syncpoints
 from tasks_app.domain.checkpoint import SCHEMA_VERSION, digest
 from tasks_app.domain.errors import LeaseLost
-from tasks_app.engine import continuation, lease, plans, recovery, shutdown, slice_runner
+from tasks_app.engine import continuation, delivery, lease, plans, recovery, shutdown, slice_runner
 from tasks_app.engine.session import SliceSession
-from tasks_app.models import Checkpoint, Outbox, Slice
+from tasks_app.models import Checkpoint, Outbox, Slice, Task
 from tasks_app.workflows.scripted import Scripted
 from tests.support.engine import Engine, lines
 
@@ -278,6 +279,27 @@ def test_overdue_task_fails(engine: Engine) -> None:
     assert recovery.fail_overdue() == 1
     task = engine.task(task_id)
     assert (task.status, task.stop_reason) == ("failed", "max_duration")
+
+
+def test_task_that_cannot_be_ended_keeps_nobody_from_the_sweeper(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes first in every pass; the next one's work is done all the same."""
+    first, second = engine.submit({"op": "say"}), engine.submit({"op": "say"})
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE tasks_app_task SET deadline_at = created_at")
+    end_task = delivery.end_task
+
+    def refuse(task: Task, *args: Any, **words: Any) -> bool:
+        if task.id == first:
+            raise ValueError("this row is broken")
+        return end_task(task, *args, **words)
+
+    monkeypatch.setattr(delivery, "end_task", refuse)
+    assert recovery.sweep().overdue == 1
+    assert (engine.task(first).status, engine.task(second).status) == ("queued", "failed")
+    told = [record for record in caplog.records if record.message == "sweep.row_failed"]
+    assert [record.row[0] for record in told] == [str(first)]  # type: ignore[attr-defined]
 
 
 def test_suspended_tenant_is_not_worked_for(engine: Engine) -> None:
