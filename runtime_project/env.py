@@ -5,6 +5,7 @@ in the middle of the night.
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -58,13 +59,19 @@ def words(name: str, default: str = "") -> tuple[str, ...]:
     return tuple(word.strip() for word in text(name, default).split(",") if word.strip())
 
 
-def counts(name: str) -> dict[str, int]:
-    """Return positive whole numbers by name from a list like `review=2,agent=10`."""
+def counts(name: str, known: Collection[str] = ()) -> dict[str, int]:
+    """Return positive whole numbers by name from a list like `review=2,agent=10`.
+
+    Args:
+        known: the names that there are; without it any name is one.
+    """
     found = {}
     for word in words(name):
         key, _, value = word.partition("=")
         if not key.strip() or not value.strip().isdecimal() or int(value) < 1:
             raise ImproperlyConfigured(f"{name} must be name=number,…; {word!r} is not")
+        if known and key.strip() not in known:
+            raise ImproperlyConfigured(f"{name} knows {', '.join(known)}; not {key.strip()!r}")
         found[key.strip()] = int(value)
     return found
 

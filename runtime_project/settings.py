@@ -248,6 +248,9 @@ STORAGES = {
 }
 
 # --- Runtime: read through tasks_app.conf ----------------------------------------------------
+# What admission.throttles counts apart.
+REQUEST_KINDS = ("read", "write", "create", "approvals", "login")
+
 RUNTIME = {
     "lease_seconds": env.seconds("RUNTIME_LEASE_SECONDS", 30),
     "heartbeat_seconds": env.seconds("RUNTIME_HEARTBEAT_SECONDS", 10),
@@ -279,7 +282,8 @@ RUNTIME = {
     "models": env.words("RUNTIME_MODELS"),
     "disconnect_grace_seconds": env.seconds("RUNTIME_DISCONNECT_GRACE_SECONDS", 3),
     "throttle": env.flag("RUNTIME_THROTTLE", default=PRODUCTION),
-    "requests_per_minute": env.counts("RUNTIME_REQUESTS_PER_MINUTE"),
+    "requests_per_minute": env.counts("RUNTIME_REQUESTS_PER_MINUTE", known=REQUEST_KINDS),
+    "kept_answer_seconds": env.seconds("RUNTIME_KEPT_ANSWER_SECONDS", 30 * 86_400),
     "webhook_hosts": env.words("RUNTIME_WEBHOOK_HOSTS"),
     "webhook_private_hosts": env.words("RUNTIME_WEBHOOK_PRIVATE_HOSTS"),
     "webhook_timeout_seconds": env.seconds("RUNTIME_WEBHOOK_TIMEOUT_SECONDS", 10),

@@ -46,6 +46,7 @@ class RuntimeSettings:
     disconnect_grace_seconds: float
     throttle: bool
     requests_per_minute: Mapping[str, int]
+    kept_answer_seconds: float
     webhook_hosts: tuple[str, ...]
     webhook_private_hosts: tuple[str, ...]
     webhook_timeout_seconds: float

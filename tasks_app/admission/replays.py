@@ -7,15 +7,20 @@ repairs need none of this: their own rows hold the key.
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from ledger_app.services.statements import fetch_row
+from tasks_app import conf
 from tasks_app.admission import idempotency
 from tasks_app.domain.errors import IdempotencyInProgressError
 from tasks_app.domain.principal import Principal
 from tasks_app.models import KeptAnswer
+
+BATCH = 200
 
 # Of PostgreSQL's pairs of advisory locks: ours, so that they meet no lease.
 _LOCKS = 0x1DE9
@@ -37,6 +42,19 @@ class Kept:
 def own_transaction() -> transaction.Atomic:
     """Return a transaction for an act: its own, or the one in which its answer is kept."""
     return transaction.atomic(durable=not _joined.get())
+
+
+def forget_old() -> int:
+    """Delete answers that are kept long enough, the oldest first; return how many.
+
+    Transaction: its own.
+    """
+    rows = KeptAnswer.objects.all_tenants("the sweeper serves the installation")
+    # By key, which the index has in order of age: a pass that finds none has read one batch.
+    oldest = list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH])
+    age = timedelta(seconds=conf.runtime().kept_answer_seconds)
+    deleted, _ = rows.filter(pk__in=oldest, created_at__lt=Now() - age).delete()
+    return int(deleted)
 
 
 def once(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -212,3 +213,15 @@ def test_no_secret_is_kept(scene: Scene) -> None:
     kept = KeptAnswer.objects.for_tenant(scene.world.tenant.id).get()
     assert text not in str(kept.body)
     assert kept.body["key"] is None
+
+
+def test_answers_are_kept_so_long(scene: Scene, settings: Settings) -> None:
+    """Then the key is free again; younger answers stay."""
+    scene.send("createKey", "old")
+    rows = KeptAnswer.objects.for_tenant(scene.world.tenant.id)
+    long_ago = timezone.now() - timedelta(seconds=settings.RUNTIME["kept_answer_seconds"] + 1)
+    rows.update(created_at=long_ago)
+    scene.send("createKey", "young")
+    assert replays.forget_old() == 1
+    assert rows.get().created_at > long_ago
+    assert replays.forget_old() == 0

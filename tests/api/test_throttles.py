@@ -277,3 +277,8 @@ def test_guessing_passwords_is_slow(settings: Settings) -> None:
 def test_routes_count_as_what_they_need(method: str, needs: Any, rate: Rate) -> None:
     """The kinds of the contract, from what each route declares."""
     assert rate_of(method, needs) is rate
+
+
+def test_settings_know_the_kinds(settings: Settings) -> None:
+    """A misspelt kind stops the process instead of counting nothing."""
+    assert list(settings.REQUEST_KINDS) == list(Rate)

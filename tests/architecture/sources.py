@@ -104,7 +104,8 @@ def variables() -> dict[str, Variable]:
     found = {}
     for call in calls(ROOT / "runtime_project/settings.py"):
         if root_name(call.func) == "env" and call.args and isinstance(call.args[0], ast.Constant):
-            values = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+            named = [word.value for word in call.keywords if word.arg == "default"]
+            values = [*call.args[1:], *named]
             default = ast.unparse(values[0]) if values else ""
             name = str(call.args[0].value)
             found[name] = Variable(name, called_name(call), default)

@@ -113,3 +113,5 @@ def test_limits_of_workflows_are_read_strictly(monkeypatch: pytest.MonkeyPatch, 
         env.counts("RUNTIME_LIMITS")
     monkeypatch.setenv("RUNTIME_LIMITS", " contracts.review = 2, agent=10,")
     assert env.counts("RUNTIME_LIMITS") == {"contracts.review": 2, "agent": 10}
+    with pytest.raises(ImproperlyConfigured, match=r"'contracts\.review'"):
+        env.counts("RUNTIME_LIMITS", known=("agent", "review"))

@@ -11,7 +11,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from typing_extensions import override
 
 from tasks_app import conf
-from tasks_app.admission import firing
+from tasks_app.admission import firing, replays
 from tasks_app.engine import recovery, webhooks
 
 logger = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ class Command(BaseCommand):
             self.stdout.write(str(recovery.sweep()))
             self.stdout.write(f"schedules: {firing.fire_due()}")
             self.stdout.write(f"webhooks: {webhooks.send_all()}")
+            self.stdout.write(f"kept answers forgotten: {replays.forget_old()}")
             return
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,6 +64,7 @@ def sweep_until(stop: threading.Event) -> None:
         try:
             counts = recovery.sweep(include_leases=began_at >= believes_from)
             firing.fire_due()
+            replays.forget_old()
             if counts.total:
                 logger.info("sweep.pass", extra={"counts": str(counts)})
         except (DatabaseError, InterfaceError) as error:
