@@ -19,7 +19,7 @@ from tasks_app.domain.repairs import RepairVerb
 from tasks_app.domain.runs import ThreadStatus
 from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
-from tasks_app.domain.webhooks import TOLD
+from tasks_app.domain.webhooks import WORDS
 from tasks_app.events.catalogue import EventType
 from tasks_app.models.execution import STEP_KINDS, STEP_STATUSES
 from tasks_app.models.plan import PLAN_CAUSES
@@ -339,6 +339,6 @@ class DeliveryListQuery(ListQuery):
     FILTERS = DeliveryFilters
 
     state: Annotated[tuple[str, ...], Several(DELIVERY_STATES)] = ()
-    status: Annotated[tuple[str, ...], Several(sorted(TOLD))] = ()
+    status: Annotated[tuple[str, ...], Several(sorted(WORDS))] = ()
     task_id: UUID | None = None
     sort: Annotated[str, OneOf(DeliveryFilters.ORDERS)] = "-created"

@@ -7,10 +7,14 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
+from tasks_app.domain.budgets import NOTICE_PERCENT
 from tasks_app.domain.states import TERMINAL, TaskStatus
 
 # Statuses that others are told of: the task has ended, or a person is needed.
 TOLD = TERMINAL | {TaskStatus.INPUT_REQUIRED, TaskStatus.DEAD_LETTERED}
+# Shares of a limit that others are told of (S74): in the place of a status, with the percentage.
+BUDGET_TOLD = "budget_"
+WORDS = frozenset({*TOLD, *(f"{BUDGET_TOLD}{percent}" for percent in NOTICE_PERCENT)})
 TOOL = "webhook"
 # So many failures in a row switch an endpoint off.
 MAX_FAILURES = 20

@@ -12,6 +12,8 @@ from typing import Any
 from ledger_app.domain.canonical import canonical_text
 from ledger_app.services.effect_sql import EffectPart
 from tasks_app.domain.checkpoint import KEEP_NEWEST, NAMED_REASONS
+from tasks_app.engine import webhooks
+from tasks_app.events.catalogue import EventType
 
 _OWNED = """
 WITH {settled}owned AS (
@@ -25,7 +27,7 @@ WITH {settled}owned AS (
         phase = %(phase)s,
         {columns}updated_at = clock_timestamp(){source}
     WHERE t.id = %(task_id)s AND t.fence = %(fence)s AND t.status IN ('working', 'pausing')
-    RETURNING t.id, t.tenant_id, t.fence, t.event_seq, t.checkpoint_seq, t.command_seq, t.status
+    RETURNING t.id, t.tenant_id, t.fence, t.event_seq, t.checkpoint_seq, t.command_seq, t.status{returned}
 )"""
 
 # Before an act is settled: the task row first. Without the act nothing else is written.
@@ -108,6 +110,7 @@ _PARTS = {
         e.value ->> 'type', e.value -> 'data', clock_timestamp()
     FROM owned, jsonb_array_elements(%(events)s::jsonb) WITH ORDINALITY AS e(value, number)
 )""",
+    "hooks": webhooks.BUDGET_OWED,
     "checkpoint": """, checkpoint AS (
     INSERT INTO tasks_app_checkpoint (tenant_id, task_id, seq, schema_version, plan_version,
         next_step, document, sha256, fence, reason, created_at)
@@ -158,6 +161,8 @@ def build(
         parts["ranges"] = {"ranges": json.dumps(ranges)}
     if events:
         parts["events"] = {"event_count": len(events), "events": canonical_text(events)}
+        if any(event["type"] == EventType.BUDGET for event in events):
+            parts["hooks"] = {}
     if checkpoint is not None:
         parts["checkpoint"] = dict(checkpoint)
         if prunes:
@@ -175,6 +180,7 @@ def _statement(parts: tuple[str, ...], settled: str = "", audit: str = "") -> st
     columns = "".join(text for part, text in _COLUMNS.items() if part in parts)
     owned = _OWNED.format(
         columns=columns,
+        returned=webhooks.BUDGET_COLUMNS if "hooks" in parts else "",
         settled=f"{_GUARD}{settled}, " if settled else "",
         source="\n    FROM settled" if settled else "",
     )

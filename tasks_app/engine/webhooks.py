@@ -20,6 +20,7 @@ from ledger_app.services import effects
 from tasks_app import conf, syncpoints
 from tasks_app.domain import webhooks
 from tasks_app.domain.destinations import Destination, DestinationRefusedError, destination
+from tasks_app.events.catalogue import EventType
 from tasks_app.tools.outbound import Answer, Sent, post
 
 logger = logging.getLogger(__name__)
@@ -28,16 +29,29 @@ SENDERS = 4
 SENDER = "system:webhooks"
 GONE = 410
 
-# A part of the statement that moves a task (`transitions`): whoever is to be told is owed it.
-OWED = """, hooks AS (
+_OWE = """, hooks AS (
     INSERT INTO tasks_app_webhookdelivery (tenant_id, endpoint_id, task_id, seq, status,
         state_version, created_at, state, tries, next_try_at, last_error)
-    SELECT moved.tenant_id, w.id, moved.id, moved.event_seq, moved.status,
-        moved.state_version, clock_timestamp(), 'pending', 0, clock_timestamp(), ''
-    FROM moved JOIN tasks_app_webhookendpoint w ON w.tenant_id = moved.tenant_id
+    SELECT task.tenant_id, w.id, task.id, task.seq, task.told,
+        task.state_version, clock_timestamp(), 'pending', 0, clock_timestamp(), ''
+    FROM ({tasks}) AS task
+    JOIN tasks_app_webhookendpoint w ON w.tenant_id = task.tenant_id
     WHERE w.disabled_at IS NULL
-        AND (w.id = moved.webhook_id OR (w.hears_all AND moved.parent_id IS NULL))
+        AND (w.id = task.webhook_id OR (w.hears_all AND task.parent_id IS NULL))
 )"""
+
+# A part of the statement that moves a task (`transitions`): whoever is to be told is owed it.
+OWED = _OWE.format(tasks="SELECT *, event_seq AS seq, status AS told FROM moved")
+
+# A part of the step commit (`commit_sql`): the same for each notice of a budget among its events.
+BUDGET_OWED = _OWE.format(
+    tasks=f"""SELECT owned.*, owned.event_seq - %(event_count)s + e.number AS seq,
+            '{webhooks.BUDGET_TOLD}' || (e.value -> 'data' ->> 'percent') AS told
+        FROM owned, jsonb_array_elements(%(events)s::jsonb) WITH ORDINALITY AS e(value, number)
+        WHERE e.value ->> 'type' = '{EventType.BUDGET}'"""
+)
+# What that part needs to know of the task.
+BUDGET_COLUMNS = ", t.state_version, t.webhook_id, t.parent_id"
 
 # The oldest message whose time has come, of an endpoint that is not to be left in peace.
 _TAKE = """
