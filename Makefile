@@ -33,7 +33,7 @@ fix: ## Mend what ruff can mend
 	$(BIN)/ruff format .
 
 lock: ## Write the hashed locks anew (needs uv and the network)
-	cd requirements && for name in build runtime dev; do \
+	cd requirements && for name in build runtime oauth dev; do \
 	  uv pip compile --universal --generate-hashes --no-header --no-emit-index-url \
 	    --python-version 3.11 --output-file $$name.txt $$name.in || exit 1; done
 

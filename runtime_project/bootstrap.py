@@ -20,7 +20,8 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_LOCK = "build.txt"
-RUNTIME_LOCK = "runtime.txt"
+# What the local stack runs: the runtime with its optional extras.
+LOCAL_LOCK = "oauth.txt"
 DEV_LOCK = "dev.txt"
 STAMP = "perdure-environment.json"
 # The newest Python that every locked package has a build for.
@@ -112,7 +113,7 @@ def _read_stamp(root: Path) -> dict[str, object]:
 
 def make_stamp(root: Path, *, dev: bool) -> dict[str, object]:
     """Return what a complete environment depends on."""
-    locks = [BUILD_LOCK, RUNTIME_LOCK, *([DEV_LOCK] if dev else [])]
+    locks = [BUILD_LOCK, LOCAL_LOCK, *([DEV_LOCK] if dev else [])]
     digest = hashlib.sha256()
     for lock in locks:
         digest.update((root / "requirements" / lock).read_bytes())
@@ -164,7 +165,7 @@ def _build(root: Path, *, dev: bool, wheels: Path | None, verbose: bool) -> None
     if not extends:
         _run([_base_python(), "-m", "venv", str(venv)], verbose=verbose)
         _pip(root, BUILD_LOCK, wheels=wheels, verbose=verbose)
-    lock = DEV_LOCK if dev else RUNTIME_LOCK
+    lock = DEV_LOCK if dev else LOCAL_LOCK
     if wheels is not None or not _uv(root, lock):
         _pip(root, lock, wheels=wheels, verbose=verbose)
     _compile(root)
@@ -247,7 +248,7 @@ def _run(command: Sequence[str], *, verbose: bool) -> None:
         raise BootstrapError(
             "The environment is incomplete and its packages cannot be downloaded: connect this "
             "machine once, or pass --wheels DIR with the files that `python3 -m pip download "
-            f"--no-deps -r requirements/{BUILD_LOCK} -r requirements/{RUNTIME_LOCK} -d DIR` "
+            f"--no-deps -r requirements/{BUILD_LOCK} -r requirements/{LOCAL_LOCK} -d DIR` "
             "saved on a connected one."
         )
     lines = "\n".join(output.strip().splitlines()[-20:])

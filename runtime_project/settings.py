@@ -4,7 +4,9 @@ Runtime behaviour (leases, limits, roots) is read at call time through `tasks_ap
 here at import. The list for operators is docs/reference/settings.md.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
@@ -308,6 +310,64 @@ MCP_AUTH = env.text("MCP_AUTH", "credential")
 MCP_USER = env.text("MCP_USER", "")
 if MCP_AUTH not in {"credential", "none"} or (MCP_AUTH == "none" and PRODUCTION):
     raise ImproperlyConfigured("MCP_AUTH is credential, or none where DJANGO_ENV is no production")
+
+# An issuer of your own whose tokens the MCP door takes, and where its keys are. The kinds of JSON
+# Web Tokens (`typ`) that are access tokens there; an identity token is none.
+MCP_JWT_ISSUER = env.text("MCP_JWT_ISSUER")
+MCP_JWKS_URL = env.text("MCP_JWKS_URL")
+MCP_JWT_TYPES = [kind.lower() for kind in env.words("MCP_JWT_TYPES", "at+jwt")]
+if bool(MCP_JWT_ISSUER) != bool(MCP_JWKS_URL):
+    raise ImproperlyConfigured("MCP_JWT_ISSUER and MCP_JWKS_URL are set together")
+if PRODUCTION and MCP_JWKS_URL and not MCP_JWKS_URL.startswith("https://"):
+    raise ImproperlyConfigured("MCP_JWKS_URL must begin with https://")
+
+# The built-in authorization server: people let MCP clients in on a page of ours. Needs the extra
+# `oauth`. Clients that name themselves by an address (https) may be of any host, or of these.
+MCP_OAUTH = env.flag("MCP_OAUTH")
+MCP_CLIENT_HOSTS = list(env.words("MCP_CLIENT_HOSTS", "*"))
+MCP_TOKEN_SECONDS = env.integer("MCP_TOKEN_SECONDS", 3600)
+MCP_REFRESH_SECONDS = env.integer("MCP_REFRESH_SECONDS", 30 * 86_400)
+if MCP_OAUTH:
+    if find_spec("oauth2_provider") is None:
+        raise ImproperlyConfigured("MCP_OAUTH needs the packages of requirements/oauth.txt")
+    if PRODUCTION and not MCP_RESOURCE_URL.startswith("https://"):
+        raise ImproperlyConfigured("with MCP_OAUTH, MCP_RESOURCE_URL must begin with https://")
+    INSTALLED_APPS.insert(INSTALLED_APPS.index("tasks_app.apps.TasksAppConfig"), "oauth2_provider")
+OAUTH2_PROVIDER = {
+    # The issuer is the origin of MCP_RESOURCE_URL, whatever host name a request came by.
+    "OIDC_ISS_ENDPOINT": "{0.scheme}://{0.netloc}".format(urlsplit(MCP_RESOURCE_URL)),
+    "SCOPES_BACKEND_CLASS": "tasks_app.oauth.scopes.CapabilityScopes",
+    "OAUTH2_VALIDATOR_CLASS": "tasks_app.oauth.validator.Validator",
+    "OAUTH2_RESPONSE_TYPES_SUPPORTED": ["code"],
+    "OAUTH2_GRANT_TYPES_SUPPORTED": ["authorization_code", "refresh_token"],
+    "OAUTH2_TOKEN_ENDPOINT_AUTH_METHODS_SUPPORTED": [
+        "none",
+        "client_secret_basic",
+        "client_secret_post",
+    ],
+    "ACCESS_TOKEN_EXPIRE_SECONDS": MCP_TOKEN_SECONDS,
+    "REFRESH_TOKEN_EXPIRE_SECONDS": MCP_REFRESH_SECONDS,
+    "REFRESH_TOKEN_REUSE_PROTECTION": True,
+    "PKCE_REQUIRED": True,
+    # Programs on one's own machine take the answer at http://localhost or 127.0.0.1, any port;
+    # the validator refuses http everywhere else.
+    "ALLOWED_REDIRECT_URI_SCHEMES": ["https", "http"],
+    "ALLOW_LOCALHOST_LOOPBACK": True,
+    "CIMD_ENABLED": True,
+    "CIMD_REGISTRATION_PERMISSION_CLASSES": ["oauth2_provider.cimd.HostAllowlistCIMDPermission"],
+    "CIMD_ALLOWED_HOSTS": MCP_CLIENT_HOSTS,
+    "COMPLIANT_BCP_RFC9700_IMPLICIT_GRANT": True,
+    "COMPLIANT_BCP_RFC9700_PASSWORD_GRANT": True,
+    "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
+    "COMPLIANT_BCP_RFC9700_PKCE_REQUIRED": True,
+    "COMPLIANT_BCP_RFC9700_ACCESS_TOKEN_TRANSPORT": True,
+    "COMPLIANT_BCP_RFC9700_AUTHZ_RESPONSE_ISS": True,
+    "COMPLIANT_BCP_RFC9700_TOKEN_STORAGE": True,
+    "COMPLIANT_BCP_RFC9700_REFRESH_TOKEN": True,
+    "COMPLIANT_BCP_RFC9700_REDIRECT_URI_MATCHING": True,
+}
+# Said about "http" above, which this setting alone cannot limit to one's own machine.
+SILENCED_SYSTEM_CHECKS = ["oauth2_provider.W008"]
 
 LOGGING = {
     "version": 1,

@@ -9,6 +9,8 @@ os.environ.setdefault("RUNTIME_PROFILE", "test")
 os.environ.setdefault("RUNTIME_TEST_ASSISTANT", "1")
 # A test moves leases into the past, also before the start of its server.
 os.environ.setdefault("RUNTIME_OUTAGE_GRACE_SECONDS", "0")
+# The built-in authorization server is installed wherever tests run.
+os.environ.setdefault("MCP_OAUTH", "1")
 # Type checking and linting import settings without any server.
 os.environ.setdefault("DATABASE_URL", "postgresql://localhost/perdure")
 os.environ.setdefault("REDIS_URL", "redis://localhost:6379/0")

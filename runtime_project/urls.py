@@ -1,4 +1,4 @@
-"""Mounts every door: REST, streams, pages, admin, health."""
+"""Mounts every door: REST, streams, pages, admin, OAuth, health."""
 
 from django.contrib import admin
 from django.urls import include, path
@@ -13,5 +13,6 @@ urlpatterns = [
     path("api/", include("tasks_app.api.langgraph.urls")),
     path("stream/", include((stream.page_urls, "stream"))),
     path("admin/", admin.site.urls),
+    path("", include("tasks_app.oauth.urls")),
     path("", include("tasks_app.dashboard.urls")),
 ]

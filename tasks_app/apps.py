@@ -1,6 +1,6 @@
 """Application configuration: discovers workflows and checks the set-up."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 from typing_extensions import override
@@ -23,6 +23,10 @@ class TasksAppConfig(AppConfig):
         from tasks_app.workflows import declarations
 
         listening.install()
+        if apps.is_installed("oauth2_provider"):
+            from tasks_app.oauth import privileges
+
+            privileges.install()
         try:
             autodiscover_modules("durable")
         except ConfigurationError as error:

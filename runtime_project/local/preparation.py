@@ -58,7 +58,7 @@ def has_roles(database_url: str) -> bool:
 
 def _static_digest() -> str:
     """Return a digest of what static files come from: installed packages and our own files."""
-    digest = hashlib.sha256((state.ROOT / "requirements" / "runtime.txt").read_bytes())
+    digest = hashlib.sha256((state.ROOT / "requirements" / "oauth.txt").read_bytes())
     digest.update(os.environ.get("RUNTIME_APPS", "").encode())
     for path in sorted((state.ROOT / "tasks_app" / "static").rglob("*")):
         status = path.stat()

@@ -167,6 +167,8 @@ class LocalStack:
             "RUNTIME_PROFILE": "demo",
             "RUNTIME_HOME": str(self.home),
             "RUNTIME_APPS": given("RUNTIME_APPS", ""),
+            "MCP_OAUTH": given("MCP_OAUTH", "1"),
+            "MCP_RESOURCE_URL": given("MCP_RESOURCE_URL", f"{self.url}/mcp"),
             "RUNTIME_ARTIFACT_ROOT": str(self.home / "artifacts"),
             "RUNTIME_STATIC_ROOT": str(self.home / "static"),
             "RUNTIME_INPUT_ROOTS": _paths(self._input_folders, given("RUNTIME_INPUT_ROOTS")),

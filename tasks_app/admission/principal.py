@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from typing import NoReturn
@@ -65,6 +65,17 @@ def from_user(user: AbstractBaseUser, tenant_id: UUID, *, via: str = "session") 
     """
     membership = _kept_membership().first({"user": user.pk, "tenant": tenant_id})
     return _member(user, membership, via)
+
+
+def from_scopes(user: AbstractBaseUser, tenant_id: UUID, capabilities: frozenset[str]) -> Principal:
+    """Return the person as a member of the tenant, with no more than these capabilities.
+
+    Raises:
+        UnauthenticatedError: as `from_user`.
+    """
+    member = from_user(user, tenant_id, via="oauth")
+    held = member.capabilities & capabilities
+    return replace(member, capabilities=held, own_only=member.own_only & held)
 
 
 def from_session(user: AbstractBaseUser, tenant_slug: str | None = None) -> Principal:

@@ -68,11 +68,9 @@ def find_principal(request: HttpRequest) -> Principal | None:
     Raises:
         as `PrincipalAuthentication.authenticate`.
     """
-    if settings.SECURE_SSL_REDIRECT and not request.is_secure():
-        # Not redirected: the client would send its key in the clear every time, unnoticed (S122).
-        raise HttpFaultError("https_required", "This address is served over HTTPS only.")
+    require_https(request)
     refuse_exposed(request.META.get("QUERY_STRING", ""))
-    key = _header_key(request)
+    key = header_credential(request)
     if key is not None:
         return principals.from_api_key(key, remote_address(request))
     user = getattr(request, "user", None)
@@ -82,6 +80,17 @@ def find_principal(request: HttpRequest) -> Principal | None:
     if request.method not in _SAFE_METHODS:
         _require_csrf(request)
     return principal
+
+
+def require_https(request: HttpRequest) -> None:
+    """Refuse a request in the clear where everything is served over HTTPS (S122).
+
+    Raises:
+        HttpFaultError: `https_required`; not redirected, since the client would send its credential
+            in the clear every time, unnoticed.
+    """
+    if settings.SECURE_SSL_REDIRECT and not request.is_secure():
+        raise HttpFaultError("https_required", "This address is served over HTTPS only.")
 
 
 def refuse_exposed(text: str) -> None:
@@ -103,7 +112,12 @@ def refuse_exposed(text: str) -> None:
     )
 
 
-def _header_key(request: HttpRequest) -> str | None:
+def header_credential(request: HttpRequest) -> str | None:
+    """Return what is sent as Bearer token or X-Api-Key; None without either.
+
+    Raises:
+        UnauthenticatedError: another scheme, or two different credentials.
+    """
     bearer = request.headers.get("Authorization")
     plain = request.headers.get("X-Api-Key")
     if bearer is None:

@@ -101,6 +101,7 @@ KINDS: dict[str, Kind] = {
     "workflow_failed": Kind(500, "The workflow's own code failed"),
     "internal_error": Kind(500, "Something went wrong"),
     "unavailable": Kind(503, "The database does not answer"),
+    "issuer_unavailable": Kind(503, "The issuer of the token does not answer"),
 }
 
 _SOON_SECONDS = 1
@@ -200,7 +201,7 @@ def _headers(fault: RuntimeFault) -> dict[str, str]:
         headers["WWW-Authenticate"] = "Bearer"
     if fault.code == "idempotency_in_progress":
         headers["Retry-After"] = str(_SOON_SECONDS)
-    if fault.code == "unavailable":
+    if fault.code in {"unavailable", "issuer_unavailable"}:
         headers["Retry-After"] = str(_RETRY_SECONDS)
     if kind_of(fault).status == HTTPStatus.TOO_MANY_REQUESTS:
         headers["Retry-After"] = str(fault.fields.get("retry_after_seconds", _CROWDED_SECONDS))

@@ -212,6 +212,13 @@ class UnauthenticatedError(RuntimeFault):
     code = "unauthenticated"
 
 
+class IssuerUnavailableError(RuntimeFault):
+    """A token cannot be judged now, since the keys of its issuer cannot be read."""
+
+    code = "issuer_unavailable"
+    retryable = True
+
+
 class NotAllowedError(RuntimeFault):
     """Seen, but the caller lacks the capability that `capability` names."""
 

@@ -36,6 +36,11 @@ def make_key_text(environment: str) -> KeyText:
     return KeyText(environment, key_id, digest_of_key(text), text)
 
 
+def is_key_like(text: str) -> bool:
+    """Tell whether a credential is meant to be a key of ours, well-formed or not."""
+    return text.startswith("rtk_")
+
+
 def parse_key_text(text: str) -> KeyText | None:
     """Return the parts of a well-formed key, or None."""
     match = _FORM.fullmatch(text)

@@ -27,7 +27,7 @@ from tasks_app.api.errors import HttpFaultError
 from tasks_app.api.parsing import MAX_BYTES, loads
 from tasks_app.domain.errors import NotAllowedError, RuntimeFault, UnauthenticatedError
 from tasks_app.domain.principal import Principal
-from tasks_app.mcp_server import credentials, scopes, server, tasks
+from tasks_app.mcp_server import challenges, credentials, scopes, server, tasks
 from tasks_app.mcp_server.caller import SCOPE_KEY, Caller, visit
 from tasks_app.policy.capabilities import holds
 
@@ -142,10 +142,15 @@ def _enter(request: ASGIRequest, body: bytes) -> _Entered:
     Raises: UnauthenticatedError first, then what is wrong with the body, then NotAllowedError, then
     TooManyRequestsError.
     """
-    caller = credentials.caller_of(request)
+    try:
+        caller = credentials.caller_of(request)
+    except UnauthenticatedError as fault:
+        raise challenges.ChallengedError(
+            fault.message, challenges.who_are_you(request, body)
+        ) from None
     message = _parsed(body)
     needed = scopes.needed(message)
-    _require(caller.principal, needed)
+    _require(caller, needed)
     rate = throttles.rate_of("POST", needed) if needed else Rate.READ
     charge = throttles.charge(caller.principal, rate)
     return _Entered(caller, charge, tasks.look_early(caller.principal, message))
@@ -157,9 +162,14 @@ def _parsed(body: bytes) -> Any:
     return loads(body)
 
 
-def _require(principal: Principal, capabilities: tuple[str, ...]) -> None:
-    if capabilities and not any(holds(principal, name) for name in capabilities):
-        raise NotAllowedError(" ".join(capabilities))
+def _require(caller: Caller, capabilities: tuple[str, ...]) -> None:
+    if scopes.suffices(lambda name: holds(caller.principal, name), capabilities):
+        return
+    missing = " ".join(capabilities)
+    if caller.scopes is not None and scopes.suffices(caller.scopes.__contains__, capabilities):
+        # The token reaches it, its owner does not: another token would change nothing.
+        raise NotAllowedError(missing)
+    raise challenges.TooNarrowError(missing, challenges.too_narrow(capabilities))
 
 
 def _bound(principal: Principal) -> AuthenticatedUser:
@@ -207,12 +217,8 @@ async def _refuse(send: Send, fault: RuntimeFault) -> None:
         return
     problem = errors.handle(fault, {"request_id": ""})
     headers = dict(problem.headers)
-    if isinstance(fault, UnauthenticatedError):
-        headers["WWW-Authenticate"] = credentials.challenge()
-    elif isinstance(fault, NotAllowedError):
-        headers["WWW-Authenticate"] = credentials.challenge(
-            error="insufficient_scope", scope=fault.capability
-        )
+    if isinstance(fault, challenges.ChallengedError | challenges.TooNarrowError):
+        headers["WWW-Authenticate"] = fault.challenge
     await _answer(send, HTTPStatus(problem.status_code), problem.data, headers)
 
 

@@ -34,6 +34,8 @@ class Caller:
 
     principal: Principal
     confirm: Callable[[], Principal]
+    # The scopes of an OAuth token; None for whoever came with another credential.
+    scopes: frozenset[str] | None = None
 
 
 def caller_of(ctx: Context) -> Caller:

@@ -1,13 +1,19 @@
-"""Whose credential a request carries: an API key as Bearer token or X-Api-Key; no cookie counts."""
+"""Whose credential a request carries: an API key or an OAuth token as Bearer, or a key as X-Api-Key.
+
+No cookie counts.
+"""
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest
+from django.http import QueryDict
 
 from tasks_app.admission import principal as principals
-from tasks_app.api.authentication import find_principal
+from tasks_app.admission import tokens
+from tasks_app.api.authentication import find_principal, header_credential, require_https
+from tasks_app.api.errors import HttpFaultError
 from tasks_app.domain.errors import UnauthenticatedError
+from tasks_app.domain.key_text import is_key_like
 from tasks_app.domain.principal import Principal
 from tasks_app.mcp_server.caller import Caller
 
@@ -15,15 +21,18 @@ from tasks_app.mcp_server.caller import Caller
 def caller_of(request: ASGIRequest) -> Caller:
     """Return who sends a request, with a way to ask again later whether the credential stands.
 
-    Raises: UnauthenticatedError, HttpFaultError for a credential in the address.
+    Raises: UnauthenticatedError, IssuerUnavailableError, HttpFaultError for a credential in the
+        address.
     """
     if settings.MCP_AUTH == "none":
         return caller_for(settings.MCP_USER)
-
-    def look() -> Principal:
-        return _found(request)
-
-    return Caller(look(), look)
+    _refuse_exposed_token(request)
+    token = header_credential(request)
+    if token is None or is_key_like(token) or "Authorization" not in request.headers:
+        return _with_key(request)
+    require_https(request)
+    bearer = tokens.from_token(token)
+    return Caller(bearer.principal, lambda: tokens.from_token(token).principal, bearer.scopes)
 
 
 def caller_for(username: str) -> Caller:
@@ -41,14 +50,23 @@ def caller_for(username: str) -> Caller:
     return Caller(look(), look)
 
 
-def challenge(**facts: str) -> str:
-    """Return the value of WWW-Authenticate."""
-    told = {"realm": "perdure", **facts}
-    return "Bearer " + ", ".join(f'{name}="{value}"' for name, value in told.items())
+def _with_key(request: ASGIRequest) -> Caller:
+    def look() -> Principal:
+        principal = find_principal(request)
+        if principal is None:
+            raise UnauthenticatedError("No valid credential.")
+        return principal
+
+    return Caller(look(), look)
 
 
-def _found(request: HttpRequest) -> Principal:
-    principal = find_principal(request)
-    if principal is None:
-        raise UnauthenticatedError("No valid credential.")
-    return principal
+def _refuse_exposed_token(request: ASGIRequest) -> None:
+    """Refuse a token in the address, as RFC 6750 once allowed; a genuine one is ended (S5)."""
+    query = request.META.get("QUERY_STRING", "")
+    if "access_token" not in query:
+        return
+    for token in QueryDict(query).getlist("access_token"):
+        tokens.revoke_exposed(token)
+    raise HttpFaultError(
+        "credential_in_url", "Send the token as a header. A token seen here is no longer valid."
+    )

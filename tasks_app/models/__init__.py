@@ -1,6 +1,6 @@
 """Rows, constraints, indexes and named querysets; no behaviour."""
 
-from tasks_app.models.access import AgentIdentity, ApiKey, Membership, Tenant
+from tasks_app.models.access import AgentIdentity, ApiKey, ExternalIdentity, Membership, Tenant
 from tasks_app.models.artifact import Artifact
 from tasks_app.models.budget import Budget, Price, Reservation
 from tasks_app.models.execution import Attempt, Checkpoint, Outbox, Slice, Step, StepRange
@@ -25,6 +25,7 @@ __all__ = [
     "Budget",
     "Checkpoint",
     "Event",
+    "ExternalIdentity",
     "KeptAnswer",
     "Membership",
     "Outbox",

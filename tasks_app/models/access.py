@@ -155,3 +155,23 @@ class ApiKey(models.Model):
                 name="api_key_one_owner",
             ),
         ]
+
+
+class ExternalIdentity(models.Model):
+    """Whom a subject of another issuer stands for here, and in which tenant (S140)."""
+
+    id = models.BigAutoField(primary_key=True)
+    tenant = models.ForeignKey(Tenant, models.PROTECT, related_name="+")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="+")
+    issuer = models.CharField(max_length=300)
+    subject = models.CharField(max_length=255)
+    linked_at = models.DateTimeField(db_default=Now())
+
+    objects = scoped_manager(read_capability="members:manage")
+
+    class Meta:
+        verbose_name = _("external identity")
+        verbose_name_plural = _("external identities")
+        constraints = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="identity_subject_uniq")
+        ]

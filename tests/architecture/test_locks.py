@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,18 @@ def test_lock_of_the_javascript_client_is_hashed_and_records_no_address() -> Non
     assert named == locked
 
 
-def test_runtime_lock_is_part_of_the_development_lock() -> None:
+def test_each_lock_is_part_of_the_next() -> None:
     """What tests run with is what production installs."""
     pins = [
         {line.split(" ")[0] for line in (ROOT / "requirements" / name).read_text().splitlines()}
-        for name in ("runtime.txt", "dev.txt")
+        for name in ("runtime.txt", "oauth.txt", "dev.txt")
     ]
-    runtime = {pin for pin in pins[0] if "==" in pin}
-    assert runtime <= pins[1]
+    runtime, oauth = ({pin for pin in lock if "==" in pin} for lock in pins[:2])
+    assert runtime < oauth < pins[2]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert set(extras["oauth"]) <= set((ROOT / "requirements/oauth.in").read_text().splitlines())
 
 
 def test_every_direct_dependency_is_locked_and_justified() -> None:

@@ -24,6 +24,7 @@ ALL_TENANTS = {
     "tasks_app/admission/firing.py": "the sweeper fires every tenant's schedules",
     "tasks_app/admission/principal.py": "who calls is found before the tenant is known",
     "tasks_app/admission/replays.py": "the sweeper forgets every tenant's old answers",
+    "tasks_app/admission/tokens.py": "whose identity elsewhere it is, is found likewise",
     "tasks_app/engine/recovery.py": "the sweeper serves the whole installation",
     "tasks_app/engine/thread_entry.py": "the sweeper cancels what its creator has left",
     "tasks_app/engine/versions.py": "plan_check serves whoever deploys code",

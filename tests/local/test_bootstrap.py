@@ -39,7 +39,7 @@ def make_project(root: Path) -> Path:
     (root / "requirements").mkdir(parents=True)
     lines = {name: make_wheel(root / "wheels", name) for name in ("tool", "one", "two")}
     (root / "requirements" / "build.txt").write_text(lines["tool"])
-    (root / "requirements" / "runtime.txt").write_text(lines["one"])
+    (root / "requirements" / "oauth.txt").write_text(lines["one"])
     (root / "requirements" / "dev.txt").write_text(lines["one"] + lines["two"])
     return root
 

@@ -113,7 +113,7 @@ def test_reading_is_not_starting(site: McpSite) -> None:
     assert answer.status_code == 403
     challenge = answer.headers["WWW-Authenticate"]
     assert 'error="insufficient_scope"' in challenge
-    assert 'scope="tasks:create"' in challenge
+    assert 'scope="tasks:create tasks:read"' in challenge
     body = {
         "jsonrpc": "2.0",
         "id": 1,
