@@ -217,7 +217,7 @@ def test_env_example_and_compose_agree() -> None:
     )
     assert asked == set(offered)
     assert set(offered) <= set(variables()) | set(NOT_SETTINGS)
-    assert not any(re.search(r"SECRET|PASSWORD|TOKEN|URL", name) for name in offered)
+    assert not any(re.search(r"SECRET|PASSWORD|TOKEN|(?<!JWKS_)URL", name) for name in offered)
 
 
 def test_env_example_repeats_the_defaults_of_compose_and_code() -> None:
@@ -242,9 +242,10 @@ def test_edge_sends_streams_to_their_own_processes() -> None:
     caddy = (DEPLOY / "Caddyfile").read_text()
     [pattern] = re.findall(r"path_regexp (\S+)", caddy)
     task = "0d4b9c9e-8f0e-4d0f-9f3a-2d5d3e2c1b0a"
-    streams = (f"/runtime/tasks/{task}/events", f"/stream/tasks/{task}/", "/stream/tenant/")
+    streams = (f"/runtime/tasks/{task}/events", f"/stream/tasks/{task}/", "/stream/tenant/", "/mcp")
     assert all(re.search(pattern, path) for path in streams)
-    others = (f"/runtime/tasks/{task}", "/tasks/", f"/tasks/{task}/", "/runtime/tasks")
+    others = [f"/runtime/tasks/{task}", "/tasks/", f"/tasks/{task}/", "/runtime/tasks"]
+    others += ["/o/token/", "/.well-known/oauth-protected-resource/mcp", "/mcp/x"]
     assert not any(re.search(pattern, path) for path in others)
 
 

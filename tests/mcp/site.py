@@ -12,7 +12,7 @@ from tasks_app.models import Tenant
 from tasks_app.policy.capabilities import CAPABILITIES
 from tests import factories
 from tests.support.syncdir import SyncDir
-from tests.support.workers import Fleet, WebProcess
+from tests.support.workers import Fleet, WebProcess, free_port
 
 VERSION = "2026-07-28"
 TASKS = "io.modelcontextprotocol/tasks"
@@ -34,11 +34,19 @@ class McpSite:
         self.folder = folder
         self.tenant: Tenant
         self.key = ""
+        # The address that tokens are given for.
+        self.resource = ""
         self.webs: list[WebProcess] = []
 
     def start(self, *, webs: int = 2) -> None:
         """Start everything; return when it answers."""
-        self.webs = [WebProcess(f"web{n}", self.folder, self.fleet.env) for n in range(webs)]
+        ports = [free_port() for _ in range(webs)]
+        self.resource = f"http://127.0.0.1:{ports[0]}/mcp"
+        self.fleet.env["MCP_RESOURCE_URL"] = self.resource
+        self.webs = [
+            WebProcess(f"web{n}", self.folder, self.fleet.env, port=port)
+            for n, port in enumerate(ports)
+        ]
         self.fleet.start(workers=2)
         for web in self.webs:
             web.wait_ready()

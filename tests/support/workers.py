@@ -169,7 +169,7 @@ class WebProcess(ProjectProcess):
     def __init__(
         self, name: str, folder: Path, env: Mapping[str, str], *, port: int | None = None
     ) -> None:
-        self.port = port = port or _free_port()
+        self.port = port = port or free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = ["-m", "uvicorn", "runtime_project.asgi:application", "--port", str(port)]
         command += ["--lifespan", "on", "--timeout-graceful-shutdown", "5", "--no-access-log"]
@@ -188,7 +188,8 @@ class WebProcess(ProjectProcess):
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
