@@ -216,7 +216,7 @@ async def _refuse(send: Send, fault: RuntimeFault) -> None:
         await _answer(send, HTTPStatus.BAD_REQUEST, body)
         return
     problem = errors.handle(fault, {"request_id": ""})
-    headers = dict(problem.headers)
+    headers = {**problem.headers, "Content-Type": errors.MEDIA_TYPE}
     if isinstance(fault, challenges.ChallengedError | challenges.TooNarrowError):
         headers["WWW-Authenticate"] = fault.challenge
     await _answer(send, HTTPStatus(problem.status_code), problem.data, headers)

@@ -18,7 +18,7 @@ urlpatterns: list[Any] = [
 ]
 
 if tokens.is_built_in():
-    from tasks_app.oauth import server
+    from tasks_app.oauth import programs, server
 
     # The library finds its own routes by these names.
     _library = [
@@ -31,4 +31,7 @@ if tokens.is_built_in():
         path("o/token/", server.token, name="token"),
         path("o/revoke_token/", server.revoke_token, name="revoke-token"),
     ]
-    urlpatterns.append(path("", include((_library, "oauth2_provider"))))
+    urlpatterns += [
+        path("", include((_library, "oauth2_provider"))),
+        path("o/programs/", programs.programs, name="oauth-programs"),
+    ]

@@ -150,7 +150,7 @@ def addresses(task: Task) -> list[str]:
     return [
         "/tasks/", "/tasks/?q=nothing", "/tasks/new/", "/tasks/new/contracts.review/",
         *(base if tab == "overview" else f"{base}{tab}/" for tab in TABS),
-        f"{base}goal/", f"{base}steer/", "/approvals/", "/approvals/?tab=decided",
+        f"{base}goal/", f"{base}steer/", "/approvals/", "/approvals/?tab=decided", "/o/programs/",
         f"/approvals/{approval.pk}/", "/nothing-here/",
     ]  # fmt: skip
 

@@ -120,6 +120,7 @@ def test_every_refused_token_looks_the_same(tenant: Tenant, person: User) -> Non
     told = answers(*[Wire(URL, token).request("server/discover") for token in sent])
     assert {one.status_code for one in told} == {401}
     assert len({one.text for one in told}) == 1
+    assert {one.headers["Content-Type"] for one in told} == {"application/problem+json"}
     assert len({one.headers["WWW-Authenticate"] for one in told}) == 1
 
 

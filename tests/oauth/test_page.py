@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import secrets
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,7 +19,7 @@ from tasks_app.admission import tokens
 from tasks_app.domain.errors import UnauthenticatedError
 from tasks_app.models import Tenant
 from tests import factories
-from tests.oauth.door import URL, make_client
+from tests.oauth.door import URL, make_client, make_token
 
 pytestmark = pytest.mark.django_db
 
@@ -323,3 +324,49 @@ def test_token_lives_an_hour(window: Client, program: Application) -> None:
     assert given["expires_in"] == 3600
     [row] = AccessToken.objects.all()
     assert 3500 < (row.expires - timezone.now()).total_seconds() <= 3600
+
+
+def test_person_sees_and_ends_their_programs(
+    window: Client, tenant: Tenant, person: User, program: Application
+) -> None:
+    """One line for each program, however often it was let in; other people's stay."""
+    given = [exchange(program, let_in(window, program)["code"]).json() for _ in range(2)]
+    web = make_client("Web")
+    kept = exchange(web, let_in(window, web)["code"]).json()
+    other = factories.make_member(tenant, "submitter")
+    theirs = make_token(tenant, other, application=program)
+    page = window.get("/o/programs/")
+    assert [shown.name for shown, _ in page.context["rows"]] == ["Desk", "Web"]
+    assert page.context["rows"][0][0].scopes == ("tasks:create", "tasks:read")
+    assert 'href="/o/programs/"' in page.content.decode()
+    ended = window.post("/o/programs/", {"client_id": program.client_id}, follow=True)
+    assert [shown.name for shown, _ in ended.context["rows"]] == ["Web"]
+    for gone in given:
+        with pytest.raises(UnauthenticatedError):
+            tokens.from_token(gone["access_token"])
+        assert renew(program, gone["refresh_token"]).json()["error"] == "invalid_grant"
+    tokens.from_token(kept["access_token"])
+    tokens.from_token(theirs)
+    entry = AuditEntry.objects.filter(stream=f"tenant:{tenant.id}").latest("seq")
+    assert json.loads(entry.envelope)["action"] == "oauth.end"
+
+
+def test_program_that_can_do_nothing_any_more_is_not_shown(
+    window: Client, person: User, tenant: Tenant, program: Application
+) -> None:
+    """What can still be renewed is shown, what has expired for good is not."""
+    now = timezone.now()
+    make_token(tenant, person, application=program, expires=now - timedelta(seconds=1))
+    assert window.get("/o/programs/").context["rows"] == []
+    exchange(program, let_in(window, program)["code"])
+    AccessToken.objects.update(expires=now - timedelta(seconds=1))
+    assert len(window.get("/o/programs/").context["rows"]) == 1
+    AccessToken.objects.update(expires=now - timedelta(days=31))
+    assert window.get("/o/programs/").context["rows"] == []
+
+
+def test_programs_need_their_own_form_and_a_member(person: User, program: Application) -> None:
+    window = Client(enforce_csrf_checks=True)
+    window.force_login(person, "django.contrib.auth.backends.ModelBackend")
+    assert window.post("/o/programs/", {"client_id": program.client_id}).status_code == 403
+    assert Client().get("/o/programs/").status_code == 302

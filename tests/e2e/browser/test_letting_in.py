@@ -14,7 +14,7 @@ from typing_extensions import override
 from tests import factories
 from tests.e2e.browser.conftest import SignIn
 from tests.e2e.browser.test_accessibility import AXE, too_wide, violations
-from tests.oauth.door import make_client
+from tests.oauth.door import make_client, make_token
 from tests.oauth.test_page import asking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -66,4 +66,10 @@ def test_person_lets_a_program_in(sign_in: SignIn, callback: str, look: str) -> 
     expect(page.get_by_role("heading")).to_have_text("You may close this window")
     assert "error=access_denied" in page.url
     assert Grant.objects.count() == 1
+    make_token(tenant, person, application=program)
+    page = window.go("/o/programs/")
+    page.evaluate(AXE)
+    assert violations(page) + too_wide(page) == []
+    page.get_by_role("button", name="End Desk").click()
+    expect(page.get_by_role("heading")).to_have_text(["Programs", "No program acts in your name"])
     assert window.errors == []
