@@ -303,6 +303,8 @@ RELEASE = "0.1.0"
 
 # The address by which MCP clients call this installation; tokens are issued for it.
 MCP_RESOURCE_URL = env.text("MCP_RESOURCE_URL", "http://localhost:8000/mcp")
+if not urlsplit(MCP_RESOURCE_URL).path.endswith("/mcp"):
+    raise ImproperlyConfigured("MCP_RESOURCE_URL must end with /mcp")
 MCP_META_PREFIX = env.text("MCP_META_PREFIX", "dev.perdure")
 MCP_ALLOWED_ORIGINS = list(env.words("MCP_ALLOWED_ORIGINS"))
 # "none" lets everybody in as MCP_USER: for a loopback of one's own only.
