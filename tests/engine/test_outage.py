@@ -11,7 +11,7 @@ from django.db import OperationalError, close_old_connections, connection
 from pytest_django import Settings
 from typing_extensions import override
 
-from tasks_app.admission import firing
+from tasks_app.admission import firing, replays
 from tasks_app.engine import lease, outage, recovery
 from tasks_app.engine.lease import Lease
 from tasks_app.management.commands import sweep
@@ -140,6 +140,7 @@ def test_sweeper_that_was_cut_off_believes_in_no_death_for_a_while(
 
     monkeypatch.setattr(recovery, "sweep", make_pass)
     monkeypatch.setattr(firing, "fire_due", lambda: 0)
+    monkeypatch.setattr(replays, "forget_old", lambda: 0)
     sweep.sweep_until(_Passes(4))
     assert believed == [True, True, False, False]
 
@@ -159,6 +160,7 @@ def test_sweeper_that_stood_still_believes_in_no_death_for_a_while(
 
     monkeypatch.setattr(recovery, "sweep", make_pass)
     monkeypatch.setattr(firing, "fire_due", lambda: 0)
+    monkeypatch.setattr(replays, "forget_old", lambda: 0)
     sweep.sweep_until(_Passes(8))
     assert believed == [True, True, False, False, False, False, False, True]
 
