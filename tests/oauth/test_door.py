@@ -246,6 +246,7 @@ def test_keys_are_taken_as_before(tenant: Tenant, person: User) -> None:
     assert answers(as_key)[0].status_code == 401
 
 
+@pytest.mark.slow
 def test_foreign_unknown_and_old_tasks_are_one_answer(tenant: Tenant, person: User) -> None:
     """S29: byte for byte, whoever asks with whatever credential."""
     other = factories.make_member(tenant, "submitter")

@@ -370,3 +370,37 @@ def test_programs_need_their_own_form_and_a_member(person: User, program: Applic
     window.force_login(person, "django.contrib.auth.backends.ModelBackend")
     assert window.post("/o/programs/", {"client_id": program.client_id}).status_code == 403
     assert Client().get("/o/programs/").status_code == 302
+
+
+class Published:
+    """What a program publishes about itself, in place of the fetch from the public network."""
+
+    def fetch(self, client_id: str) -> tuple[dict[str, Any], int]:
+        document = {
+            "client_id": client_id,
+            "client_name": "Desk by address",
+            "redirect_uris": ["http://localhost/callback", "http://plain.example/callback"],
+            "grant_types": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_method": "none",
+        }
+        return document, 300
+
+
+def test_program_that_names_itself_by_an_address_is_let_in(
+    window: Client, settings: Any, tenant: Tenant
+) -> None:
+    """It is shown by that address, and may be answered on the person's own machine only."""
+    fetcher = f"{__name__}.{Published.__name__}"
+    settings.OAUTH2_PROVIDER = {**settings.OAUTH2_PROVIDER, "CIMD_METADATA_FETCHER": fetcher}
+    address = "https://desk.example/client.json"
+    unknown = Application(client_id=address)
+    local = CALLBACK.replace("127.0.0.1", "localhost")
+    page = window.get("/o/authorize/", asking(unknown, redirect_uri=local))
+    assert "Let Desk by address in?" in page.content.decode()
+    assert address in page.content.decode()
+    sent = window.post("/o/authorize/", {**form_of(page), "allow": "1"})
+    given = exchange(unknown, answer_of(sent)["code"], redirect_uri=local).json()
+    assert tokens.from_token(given["access_token"]).principal.tenant_id == tenant.id
+    plain = "http://plain.example/callback"
+    assert window.get("/o/authorize/", asking(unknown, redirect_uri=plain)).status_code == 400
+    assert Application.objects.get().registration_source == "cimd"
