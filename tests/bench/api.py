@@ -23,7 +23,8 @@ def measure_creation(world: World) -> Iterator[Figure]:
     share, p95 = load.share, load.percentile(95)
     yield Figure("creations that succeeded", share, "%", 99.9, at_least=True, note=load.note())
     yield Figure("creation at 100/s, p95", p95, "ms", 60)
-    yield Figure("web processor time, creation", usage.cpu / _seconds(world), "cores")
+    cores, cost = usage.cpu / _seconds(world), load.cost(usage.cpu)
+    yield Figure("web processor time, creation", cores, "cores", note=cost)
 
 
 def measure_snapshot(world: World) -> Iterator[Figure]:
@@ -37,7 +38,8 @@ def measure_snapshot(world: World) -> Iterator[Figure]:
     share, p95 = load.share, load.percentile(95)
     yield Figure("snapshot at 200/s, p95", p95, "ms", 50, note=load.note())
     yield Figure("snapshots that succeeded", share, "%", 99.9, at_least=True)
-    yield Figure("web processor time, snapshots", usage.cpu / _seconds(world), "cores")
+    cores, cost = usage.cpu / _seconds(world), load.cost(usage.cpu)
+    yield Figure("web processor time, snapshots", cores, "cores", note=cost)
 
 
 def _seconds(world: World) -> float:

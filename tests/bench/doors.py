@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from uuid import uuid4
 
+from tests.bench.connection import Request
 from tests.bench.figures import Figure
-from tests.bench.load import Load, Request, web_process
+from tests.bench.load import Load, web_process
 from tests.bench.world import Person, World
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from runtime_project.local.processes import wait_until
+from tests.bench.connection import Request
 from tests.bench.figures import Figure
-from tests.bench.load import Load, Request, web_process
+from tests.bench.load import Load, web_process
 from tests.bench.usage import Usage
 from tests.bench.world import Person, World
 
@@ -53,7 +54,8 @@ def measure_get(world: World) -> Iterator[Figure]:
     told = f"{_WAITING} callers wait in tools/call; {load.note()}"
     yield Figure("tasks/get answered", rate, "/s", 0.99 * _RATE, at_least=True, note=told)
     yield Figure("tasks/get at 400/s, p95", load.percentile(95), "ms", 60)
-    yield Figure("web processor time, tasks/get", usage.cpu / seconds, "cores")
+    cost = load.cost(usage.cpu)
+    yield Figure("web processor time, tasks/get", usage.cpu / seconds, "cores", note=cost)
 
 
 @contextmanager
