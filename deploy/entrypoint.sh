@@ -26,7 +26,7 @@ export RUNTIME_PROCESS="${RUNTIME_PROCESS:-$process}"
 case "$process" in
     web)
         exec uvicorn runtime_project.asgi:application --host 0.0.0.0 --port 8000 \
-            --lifespan on --no-server-header --timeout-graceful-shutdown 5 "$@"
+            --lifespan on --no-server-header --no-access-log --timeout-graceful-shutdown 5 "$@"
         ;;
     worker)
         if [ "${RUNTIME_POLL_CLAIM:-0}" = 1 ]; then

@@ -100,7 +100,7 @@ def database(
         "prepare_threshold": 3 if prepare else None,
     }
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "runtime_project.postgresql",
         "NAME": parts.get("dbname", "postgres"),
         "USER": parts.get("user", ""),
         "PASSWORD": parts.get("password", ""),

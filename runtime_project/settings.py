@@ -105,6 +105,8 @@ DATABASES = {
 if env.flag("DATABASE_POOL"):
     # For the web process under ASGI; a pool and long-lived connections exclude each other.
     DATABASES["default"]["CONN_MAX_AGE"] = 0
+    # Our backend looks at what it takes from the pool, without a round trip.
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = False
     DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8}  # type: ignore[index]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

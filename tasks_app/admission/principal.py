@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
-from typing import NoReturn
+from typing import Any, NoReturn
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import connection
-from django.db.models import Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
 from tasks_app.conf import runtime
@@ -113,11 +113,10 @@ def from_api_key(text: str, remote_addr: str) -> Principal:
     person = key.owner_user or key.created_by
     if person is None or not person.is_active:
         _refuse("owner_inactive", key_id=key.key_id)
-    membership = _kept_membership().first({"user": person.pk, "tenant": key.tenant_id})
-    if membership is None:
+    if key.roles is None:
         _refuse("owner_no_member", key_id=key.key_id)
     _touch(key)
-    return _key_principal(key, person, membership)
+    return _key_principal(key, person, key.roles)
 
 
 def system_principal(tenant_id: UUID, name: str) -> Principal:
@@ -132,8 +131,11 @@ def system_principal(tenant_id: UUID, name: str) -> Principal:
     )
 
 
-def find_genuine_key(key: KeyText) -> ApiKey | None:
-    """Return the stored key that this text really is, valid or not, else None."""
+def find_genuine_key(key: KeyText) -> Any:
+    """Return the stored key that this text really is, valid or not, else None.
+
+    `roles` of the row is what its person may do in its tenant now, None for who is no member.
+    """
     row = _kept_key().first({"key_id": key.key_id})
     stored = _NO_DIGEST if row is None else bytes(row.digest)
     return row if hmac.compare_digest(stored, key.digest) else None
@@ -142,11 +144,16 @@ def find_genuine_key(key: KeyText) -> ApiKey | None:
 @cache
 def _kept_key() -> KeptQuery[ApiKey]:
     rows = ApiKey.objects.all_tenants("a key names its tenant, not the other way round")
-    people = rows.select_related("tenant", "owner_user", "owner_agent", "created_by")
+    members = _active_memberships().filter(
+        user=Coalesce(OuterRef("owner_user"), OuterRef("created_by")), tenant=OuterRef("tenant")
+    )
+    people = rows.select_related("tenant", "owner_user", "owner_agent", "created_by").annotate(
+        roles=Subquery(members.values("roles"))
+    )
     return KeptQuery(people.filter(key_id=kept.SOME_TEXT), key_id=kept.SOME_TEXT)
 
 
-def _find_key(text: str) -> ApiKey:
+def _find_key(text: str) -> Any:
     parsed = parse_key_text(text)
     if parsed is None:
         _refuse("key_malformed")
@@ -169,8 +176,8 @@ def _check_key(key: ApiKey, remote_addr: str) -> None:
         _refuse("agent_inactive", key_id=key.key_id)
 
 
-def _key_principal(key: ApiKey, person: User, membership: Membership) -> Principal:
-    held, own_only = capabilities_of(membership.roles)
+def _key_principal(key: ApiKey, person: User, roles: Iterable[str]) -> Principal:
+    held, own_only = capabilities_of(roles)
     scopes = held & frozenset(key.scopes)
     # An agent's key acts for the person who made it, with less.
     agent = key.owner_agent
@@ -214,12 +221,15 @@ def _kept_membership() -> KeptQuery[Membership]:
 
 
 def _memberships(user: AbstractBaseUser) -> QuerySet[Membership]:
+    return _active_memberships().filter(user_id=user.pk).select_related("tenant")
+
+
+def _active_memberships() -> QuerySet[Membership]:
     rows: QuerySet[Membership] = Membership.objects.all_tenants("which tenants is this person in?")
     return (
         rows.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
-        .filter(user_id=user.pk, status="active")
+        .filter(status="active")
         .exclude(tenant__status="closed")
-        .select_related("tenant")
     )
 
 

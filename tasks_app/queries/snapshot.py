@@ -24,6 +24,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, JSONObject
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import NotFoundError
@@ -38,6 +39,17 @@ from tasks_app.queries.relatives import Relative, children_of_each, parent_of_ea
 from tasks_app.queries.rows import row_of
 
 WAITING = "waiting"
+
+# What is said of a status when the row gives nothing more to say; translated where it is read.
+_MESSAGES = {
+    TaskStatus.QUEUED: gettext_lazy("Waiting for a worker."),
+    TaskStatus.WORKING: gettext_lazy("Working."),
+    TaskStatus.PAUSING: gettext_lazy("Pausing at the next safe point."),
+    TaskStatus.PAUSED: gettext_lazy("Paused."),
+    TaskStatus.RECOVERING: gettext_lazy("A worker was lost; another one takes over."),
+    TaskStatus.COMPLETED: gettext_lazy("Completed."),
+    TaskStatus.CANCELLED: gettext_lazy("Cancelled."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,15 +362,6 @@ def _message(
     approval: OpenApproval | None,
     refused: tuple[RefusedAct, ...],
 ) -> str:
-    words = {
-        TaskStatus.QUEUED: _("Waiting for a worker."),
-        TaskStatus.WORKING: row.phase or _("Working."),
-        TaskStatus.PAUSING: _("Pausing at the next safe point."),
-        TaskStatus.PAUSED: _("Paused."),
-        TaskStatus.RECOVERING: _("A worker was lost; another one takes over."),
-        TaskStatus.COMPLETED: _("Completed."),
-        TaskStatus.CANCELLED: _("Cancelled."),
-    }
     if row.closing_as and status is TaskStatus.QUEUED and row.next_wake_at is None:
         return _("Waiting for its child tasks to end.")
     if row.closing_as and status in (TaskStatus.QUEUED, TaskStatus.WORKING):
@@ -389,7 +392,9 @@ def _message(
         return _("Waiting for a child task.")
     if status is TaskStatus.FAILED:
         return _("Failed: %(reason)s") % {"reason": _reason(row)}
-    return words[status]
+    if status is TaskStatus.WORKING and row.phase:
+        return row.phase
+    return str(_MESSAGES[status])
 
 
 def _reason(row: Task) -> str:
