@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import OperationalError, close_old_connections, connection
+from django.db import OperationalError, ProgrammingError, close_old_connections, connection
 from pytest_django import Settings
 from typing_extensions import override
 
@@ -143,6 +143,27 @@ def test_sweeper_that_was_cut_off_believes_in_no_death_for_a_while(
     monkeypatch.setattr(replays, "forget_old", lambda: 0)
     sweep.sweep_until(_Passes(4))
     assert believed == [True, True, False, False]
+
+
+def test_broken_pass_is_no_outage(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever does not work is said, and dead workers are found all the same."""
+    settings.RUNTIME = {**settings.RUNTIME, "outage_grace_seconds": 600.0}
+    believed: list[bool] = []
+
+    def make_pass(*, include_leases: bool) -> recovery.SweepCounts:
+        believed.append(include_leases)
+        return recovery.SweepCounts()
+
+    def refuse() -> int:
+        raise ProgrammingError("permission denied")
+
+    monkeypatch.setattr(recovery, "sweep", make_pass)
+    monkeypatch.setattr(firing, "fire_due", refuse)
+    sweep.sweep_until(_Passes(3))
+    assert believed == [True, True, True]
+    assert [record.message for record in caplog.records] == ["sweep.pass_failed"] * 3
 
 
 def test_sweeper_that_stood_still_believes_in_no_death_for_a_while(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
 
+from tasks_app.admission import firing, replays
 from tasks_app.admission.approvals import decide_approval
 from tasks_app.engine import recovery
-from tasks_app.models import Approval
+from tasks_app.models import Approval, KeptAnswer
 from tests.support.engine import Engine, lines
 
 
@@ -34,12 +36,18 @@ def execute(statement: str) -> None:
 def test_web_admits_and_decides_while_a_worker_executes(engine: Engine, tmp_path: Path) -> None:
     """A whole task runs with no more rights than the two roles have."""
     out = tmp_path / "out"
+    KeptAnswer.objects.create(
+        tenant=engine.tenant, actor="user:1", key="k", fingerprint="", status=200,
+        created_at=datetime(2020, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
     act: dict[str, Any] = {"op": "effect", "key": "k", "append": str(out), "approve": True}
     with role("rt_web"):
         task_id = engine.submit({"op": "map", "count": 5}, act, {"op": "fail", "times": 1})
     with role("rt_worker"):
         assert engine.run(task_id) == "input_required"
         recovery.sweep()
+        firing.fire_due()
+        assert replays.forget_old() == 1
     with role("rt_web"):
         approval = Approval.objects.visible_to(engine.approver).get(task_id=task_id)
         decide_approval(

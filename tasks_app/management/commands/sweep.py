@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import InterfaceError, OperationalError, connection
 from typing_extensions import override
 
 from tasks_app import conf
@@ -67,7 +67,11 @@ def sweep_until(stop: threading.Event) -> None:
             replays.forget_old()
             if counts.total:
                 logger.info("sweep.pass", extra={"counts": str(counts)})
-        except (DatabaseError, InterfaceError) as error:
+        except (OperationalError, InterfaceError) as error:
             believes_from = time.monotonic() + limits.outage_grace_seconds
             logger.warning("sweep.database_unavailable", extra={"error": str(error)})
+            connection.close()
+        except Exception:
+            # No outage: what is broken is one pass, and the next round needs the others.
+            logger.exception("sweep.pass_failed")
             connection.close()
