@@ -10,9 +10,6 @@ from tests.clients.site import RunSite
 from tests.support import node
 from tests.support.proxy import CuttingProxy
 
-# With the slow ones, so that the first stage stays below three minutes; CI runs them.
-pytestmark = [pytest.mark.slow]
-
 FOLDER = Path(__file__).parent / "js"
 CASE_SECONDS = 60.0
 
