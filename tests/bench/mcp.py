@@ -20,13 +20,15 @@ from tests.bench.world import Person, World
 Json = dict[str, Any]
 
 _PEOPLE, _WAITING, _CONCURRENT = 10, 50, 20
-_RATE = 400
+_WANTED = 400
+# More than is wanted, so that what is answered can be as much.
+_RATE = 440
 _VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol"
 
 
 def measure_get(world: World) -> Iterator[Figure]:
-    """`tasks/get` at 400 a second and concurrency 20, half of the tasks finished, half asleep."""
+    """`tasks/get` at 440 a second and concurrency 20, half of the tasks finished, half asleep."""
     os.environ["RUNTIME_MCP_SYNC_WAIT_SECONDS"] = "300"
     seconds = 5 if world.quick else 30
     people = world.people(_PEOPLE)
@@ -52,8 +54,8 @@ def measure_get(world: World) -> Iterator[Figure]:
         rate = len(load.seconds) * load.share / 100 / (time.monotonic() - began)
         usage.look()
     told = f"{_WAITING} callers wait in tools/call; {load.note()}"
-    yield Figure("tasks/get answered", rate, "/s", 0.99 * _RATE, at_least=True, note=told)
-    yield Figure("tasks/get at 400/s, p95", load.percentile(95), "ms", 60)
+    yield Figure("tasks/get answered", rate, "/s", _WANTED, at_least=True, note=told)
+    yield Figure(f"tasks/get at {_RATE}/s, p95", load.percentile(95), "ms", 60)
     cost = load.cost(usage.cpu)
     yield Figure("web processor time, tasks/get", usage.cpu / seconds, "cores", note=cost)
 
