@@ -18,7 +18,7 @@ from ledger_app.queries import total_usage
 from tasks_app.domain.states import TERMINAL, TaskStatus
 from tasks_app.engine import transitions
 from tasks_app.events.catalogue import ChildData, EventType
-from tasks_app.models import Step, Task
+from tasks_app.models import Event, Step, Task
 
 # A tool's message shows a result up to this many characters; the child has all of it.
 MAX_SHOWN = 64 * 1024
@@ -65,10 +65,21 @@ def answer_of(step: Step, child: Task, end: ChildData) -> dict[str, Any]:
             "subagent_status": end["status"],
             "subagent_result_sha256": end.get("resultSha256"),
             "subagent_token_usage": end["tokenUsage"],
+            # R74: only with the message that made the call; without the mark it is nobody's yet.
+            **({"subagent_token_usage_attributed": True} if _is_called(step, end) else {}),
             "execution_id": end["executionId"],
         },
         "step": step.key,
     }
+
+
+def _is_called(step: Step, end: ChildData) -> bool:
+    """Tell whether a message of the task made the call that started a child."""
+    messages = Event.objects.for_tenant(step.tenant_id).filter(
+        task_id=step.task_id, type=EventType.MESSAGE
+    )
+    made: bool = messages.filter(data__toolCalls__contains=[{"id": end["externalId"]}]).exists()
+    return made
 
 
 def tell_running(child_id: UUID, tenant_id: UUID, fence: int) -> None:

@@ -60,6 +60,21 @@ def test_a_child_answers_the_call_that_started_it(engine: Engine) -> None:
     assert about["subagent_result_sha256"] == told(engine, parent_id)[-1]["resultSha256"]
 
 
+def test_use_of_a_child_is_marked_where_its_call_is_known(engine: Engine) -> None:
+    """R74: the message that made the call stands in the journal; without one there is no mark."""
+    called = {"op": "toolcall", "id": CALL, "name": "ask", "then": [child()]}
+    marks = []
+    for operation in (called, child()):
+        parent_id = engine.submit(operation)
+        engine.run(parent_id)
+        engine.drive(child_of(engine, parent_id).id)
+        engine.drive(parent_id)
+        about = [one.get("additionalKwargs", {}) for one in told(engine, parent_id, "message")]
+        [answer] = [one for one in about if "subagent_token_usage" in one]
+        marks.append(answer.get("subagent_token_usage_attributed"))
+    assert marks == [True, None]
+
+
 @pytest.mark.parametrize("end", ["failed", "cancelled", "timed_out"])
 def test_a_child_that_ends_otherwise_says_so(engine: Engine, end: str) -> None:
     """R71: the word is that of how it ended."""
