@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from ledger_app.services.statements import fetch_row
 from tasks_app import conf, syncpoints
 from tasks_app.admission import idempotency, webhooks
+from tasks_app.domain import tracing
 from tasks_app.domain.errors import (
     FieldProblem,
     InvalidInputError,
@@ -23,6 +24,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.runs import Slot
+from tasks_app.domain.tracing import Trace
 from tasks_app.engine import intake, thread_entry
 from tasks_app.engine.intake import NewTask
 from tasks_app.engine.thread_entry import Entry
@@ -70,6 +72,7 @@ class Asked:
     entry: Entry | None
     webhook: str
     forked_from: UUID | None
+    trace: Trace | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +231,7 @@ def _replay(one: Asked, facts: _Facts) -> Admitted | None:
 
 
 def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> NewTask:
-    definition, settings = one.definition, one.settings
+    definition, settings, trace = one.definition, one.settings, tracing.of_task(one.trace)
     check_goal(definition, one.goal)
     plan = planning.build_plan(definition, one.goal, settings["approval_policy"].get("before", []))
     if facts.agent_status != "active":
@@ -251,6 +254,8 @@ def _new_task(principal: Principal, one: Asked, source: str, facts: _Facts) -> N
             "idempotency_key": one.key,
             "idempotency_fingerprint": one.fingerprint,
             "forked_from_id": _text(one.forked_from),
+            "traceparent": trace.parent,
+            "tracestate": trace.state,
         },
         budget=settings["budget"],
         plan=plan,

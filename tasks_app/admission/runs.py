@@ -32,6 +32,7 @@ from tasks_app.domain.principal import Principal
 from tasks_app.domain.run_bodies import RunBody, check_thread_key, cleaned_context
 from tasks_app.domain.runs import CancelAction, RunStatus, Slot, Strategy, run_status
 from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.tracing import Trace
 from tasks_app.engine import thread_entry
 from tasks_app.engine.lease import database_now
 from tasks_app.engine.thread_entry import Entry
@@ -67,6 +68,7 @@ def create_run(
     body: RunBody,
     idempotency_key: str | None = None,
     request_id: str | None = None,
+    trace: Trace | None = None,
 ) -> CreatedRun:
     """Make a run, answer the one that waits, or return what the key made before.
 
@@ -122,6 +124,7 @@ def create_run(
         ),
         webhook=body.webhook or "",
         request_id=request_id,
+        trace=trace,
     )
     found = Run.objects.for_tenant(principal.tenant_id).select_related("thread")
     return CreatedRun(

@@ -15,6 +15,7 @@ from tasks_app.domain.errors import (
     RuntimeFault,
 )
 from tasks_app.domain.principal import Principal
+from tasks_app.domain.tracing import Trace
 from tasks_app.engine import plans
 from tasks_app.engine.thread_entry import Entry
 from tasks_app.models import Thread
@@ -43,6 +44,7 @@ def admit_task(
     webhook: str = "",
     fingerprint: str = "",
     request_id: str | None = None,
+    trace: Trace | None = None,
     forked_from: UUID | None = None,
     ordered_by: Principal | None = None,
 ) -> Admitted:
@@ -58,6 +60,7 @@ def admit_task(
         thread_id: a thread that must be free; `entry` says more of how a run enters one.
         webhook: who is told of its end and its questions.
         fingerprint: what makes two requests of one key the same, where a door decides it.
+        trace: which trace the request belongs to; the task goes on with it.
         forked_from: the held task that this one replaces.
         ordered_by: the operator who starts it for the principal; the audit names that person.
         budget: limits by kind (`domain.budgets.BudgetKind`); the workflow's own limits stay.
@@ -83,6 +86,7 @@ def admit_task(
         webhook=webhook,
         fingerprint=fingerprint,
         forked_from=forked_from,
+        trace=trace,
     )
     [admitted] = admitting.admit(
         principal,
@@ -199,6 +203,7 @@ def _asked(
     webhook: str = "",
     fingerprint: str = "",
     forked_from: UUID | None = None,
+    trace: Trace | None = None,
 ) -> Asked:
     """Return a request that is valid in itself; the database was not asked yet."""
     refuse_reserved(dict(goal))
@@ -232,4 +237,5 @@ def _asked(
         entry=entry,
         webhook=webhook,
         forked_from=forked_from,
+        trace=trace,
     )

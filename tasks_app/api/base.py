@@ -29,6 +29,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.json_text import escaped
 from tasks_app.domain.principal import Principal
+from tasks_app.domain.tracing import Trace, received
 from tasks_app.policy.capabilities import holds, require, sight_of
 from tasks_app.policy.reserved import refuse_reserved
 from tasks_app.queries.paging import MAX_PAGE_SIZE, PAGE_SIZE, Page
@@ -287,6 +288,11 @@ def request_id_of(request: Request | HttpRequest) -> str:
     """Return the client's request id if it is a plain one, else a new one."""
     given = str(request.headers.get("X-Request-Id") or "")
     return given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def trace_of(request: Request | HttpRequest) -> Trace | None:
+    """Return the trace that a request belongs to, if it says so."""
+    return received(request.headers.get("traceparent"), request.headers.get("tracestate", ""))
 
 
 def field_problems(error: ValidationError) -> list[FieldProblem]:

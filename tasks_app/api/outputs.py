@@ -175,6 +175,7 @@ class TaskOut(Addressed):
     pending_commands: int
     hold: HoldOut | None
     forked_from: UUID | None
+    trace_id: str
     parent: RelativeOut | None
     children: list[RelativeOut]
     error: Any

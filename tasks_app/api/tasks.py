@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from tasks_app.admission.idempotency import HEADER, clean_key
 from tasks_app.admission.tasks import admit_task
-from tasks_app.api.base import REPLAYED, Input, RuntimeView, answer
+from tasks_app.api.base import REPLAYED, Input, RuntimeView, answer, trace_of
 from tasks_app.api.documented import documented
 from tasks_app.api.inputs import TaskInput
 from tasks_app.api.lists import TaskListQuery
@@ -87,6 +87,7 @@ class TaskListView(RuntimeView):
             thread_id=body.thread_id,
             webhook=body.webhook or "",
             request_id=self.request_id,
+            trace=trace_of(request),
         )
         snapshot = get_snapshot(self.principal, admitted.task_id)
         created = TaskCreated.of(snapshot)

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from tasks_app import conf, syncpoints
+from tasks_app.domain import tracing
 from tasks_app.domain.errors import (
     BudgetInsufficientError,
     BudgetRequiredError,
@@ -210,6 +211,7 @@ def _row(
     parent = Task.objects.for_tenant(session.task.tenant_id).get(pk=session.task.id)
     before = _approved_before(session, definition)
     share = step.options.get("budget_share")
+    trace = tracing.of_task(tracing.received(parent.traceparent, parent.tracestate))
     deadline = _deadline(parent, step)
     return NewTask(
         id=child_id,
@@ -228,6 +230,8 @@ def _row(
             "policy_version": parent.policy_version,
             "tool_grants": [str(grant) for grant in parent.tool_grants],
             "source": "child",
+            "traceparent": trace.parent,
+            "tracestate": trace.state,
             "approval_policy": {"before": before} if before else {},
             "deadline_at": None if deadline is None else deadline.isoformat(),
         },

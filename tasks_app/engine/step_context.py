@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from ledger_app.domain.canonical import clean_text
 from ledger_app.domain.redaction import redact
 from ledger_app.services.usage import is_amount
+from tasks_app.domain import tracing
 from tasks_app.domain.errors import LeaseLost
 from tasks_app.domain.workspace import ITEMS
 from tasks_app.engine import lease as leases
@@ -97,6 +98,11 @@ class RunningStep:
     @property
     def external_id(self) -> str:
         return str(self._step.options.get("external_id", ""))
+
+    @property
+    def traceparent(self) -> str:
+        rows = Task.objects.for_tenant(self._task.tenant_id).filter(pk=self._task.id)
+        return tracing.span_of(rows.values_list("traceparent", flat=True).get(), self._step_key)
 
     @property
     def deadline(self) -> datetime | None:

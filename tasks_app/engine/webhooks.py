@@ -18,7 +18,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 from ledger_app.domain.canonical import sha256_hex
 from ledger_app.services import effects
 from tasks_app import conf, syncpoints
-from tasks_app.domain import webhooks
+from tasks_app.domain import tracing, webhooks
 from tasks_app.domain.destinations import Destination, DestinationRefusedError, destination
 from tasks_app.events.catalogue import EventType
 from tasks_app.tools.outbound import Answer, Sent, post
@@ -75,7 +75,7 @@ SELECT taken.id, taken.tenant_id, taken.endpoint_id, taken.task_id, taken.seq, t
     taken.state_version, taken.created_at, taken.tries,
     CASE WHEN t.webhook_id = w.id THEN t.webhook_url ELSE w.url END,
     CASE WHEN w.previous_until > clock_timestamp() THEN w.secret_version - 1 END,
-    w.secret_version, h.key, extract(epoch FROM clock_timestamp())::bigint
+    w.secret_version, h.key, extract(epoch FROM clock_timestamp())::bigint, t.traceparent
 FROM taken
 JOIN tasks_app_webhookendpoint w ON w.id = taken.endpoint_id
 JOIN tasks_app_task t ON t.id = taken.task_id
@@ -140,10 +140,16 @@ class _Message:
     secret_version: int
     thread: str | None
     now: int
+    traceparent: str
 
     @property
     def key(self) -> str:
         return webhooks.message_id(self.task_id, self.id)
+
+    @property
+    def trace(self) -> dict[str, str]:
+        span = tracing.span_of(self.traceparent, self.key)
+        return {"traceparent": span} if span else {}
 
     @property
     def body(self) -> bytes:
@@ -244,7 +250,7 @@ def _send(message: _Message) -> Answer:
     return post(
         to,
         body,
-        {**headers, "User-Agent": "perdure-webhooks/1"},
+        {**headers, **message.trace, "User-Agent": "perdure-webhooks/1"},
         timeout_seconds=conf.runtime().webhook_timeout_seconds,
     )
 

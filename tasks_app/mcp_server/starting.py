@@ -32,6 +32,7 @@ from tasks_app.domain.errors import (
 )
 from tasks_app.domain.principal import Principal
 from tasks_app.domain.states import TERMINAL, TaskStatus
+from tasks_app.domain.tracing import Trace, received
 from tasks_app.events import listening
 from tasks_app.events.wakes import Waker
 from tasks_app.mcp_server import preflight, tasks, wire
@@ -82,7 +83,9 @@ async def call(
     try:
         # Whoever hangs up in the middle has still made the task: it must be known here.
         with anyio.CancelScope(shield=True):
-            snapshot = await visit(_admit, principal, definition, asked.arguments, key, options)
+            snapshot = await visit(
+                _admit, principal, definition, asked.arguments, key, options, _trace(ctx)
+            )
     except InvalidInputError as fault:
         listed = [f"{problem.pointer}: {problem.detail}" for problem in fault.errors]
         return invalid(listed or [fault.message])
@@ -109,6 +112,7 @@ def _admit(
     arguments: Mapping[str, Any],
     key: str | None,
     options: Mapping[str, Any],
+    trace: Trace | None,
 ) -> TaskSnapshot:
     admitted = admit_task(
         principal,
@@ -116,9 +120,15 @@ def _admit(
         goal=arguments,
         source="mcp",
         idempotency_key=key,
+        trace=trace,
         **options,
     )
     return get_snapshot(principal, admitted.task_id)
+
+
+def _trace(ctx: Context) -> Trace | None:
+    meta = meta_of(ctx)
+    return received(meta.get("traceparent"), meta.get("tracestate", ""))
 
 
 def _key(ctx: Context) -> str | None:

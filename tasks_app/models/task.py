@@ -160,6 +160,10 @@ class Task(models.Model):
     )
     webhook_url = models.CharField(max_length=2000, default="", db_default="", blank=True)
 
+    # The trace that the request belonged to (W3C Trace Context), or one of the task's own.
+    traceparent = models.CharField(max_length=55, default="", db_default="", blank=True)
+    tracestate = models.CharField(max_length=512, default="", db_default="", blank=True)
+
     created_at = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
     started_at = models.DateTimeField(null=True)

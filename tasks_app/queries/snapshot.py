@@ -30,6 +30,7 @@ from tasks_app.domain.budgets import BudgetKind
 from tasks_app.domain.errors import NotFoundError
 from tasks_app.domain.principal import Principal, PrincipalKind
 from tasks_app.domain.states import OUTSIDE, TaskStatus, progress_of
+from tasks_app.domain.tracing import trace_id_of
 from tasks_app.models import Approval, Budget, SteeringCommand, Step, Task
 from tasks_app.queries import diagnostics, kept
 from tasks_app.queries.holds import Hold, find_hold
@@ -147,6 +148,7 @@ class TaskSnapshot:
     pending_commands: int
     hold: Hold | None
     forked_from: UUID | None
+    trace_id: str
     parent: Relative | None
     children: tuple[Relative, ...]
     error: Mapping[str, Any] | None
@@ -294,6 +296,7 @@ def _snapshot(principal: Principal, row: Any) -> TaskSnapshot:
         error=diagnostics.shown(principal, row.error),
         hold=find_hold(principal, row, _reason(row)),
         forked_from=row.forked_from_id,
+        trace_id=trace_id_of(row.traceparent),
         parent=next(iter(relatives(row.parents)), None),
         children=relatives(row.started_tasks),
         budget=tuple(_budget_line(row, found) for found in row.limits or ()),

@@ -36,6 +36,10 @@ class StepContext(Protocol):
         """Return the database's time."""
 
     @property
+    def traceparent(self) -> str:
+        """Return the W3C trace context of this step, to be sent with what it calls."""
+
+    @property
     def deadline(self) -> datetime | None:
         """Return when the task must have ended."""
 

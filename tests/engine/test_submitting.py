@@ -90,7 +90,7 @@ def test_a_stored_row_has_the_models_defaults(engine: Engine) -> None:
     given = {
         "id", "workflow", "workflow_version", "title", "goal", "initiator_id", "agent_id",
         "agent_version", "source", "plan_result", "progress_total", "idempotency_fingerprint",
-        "next_wake_at", "deadline_at", "created_at", "updated_at",
+        "next_wake_at", "deadline_at", "created_at", "updated_at", "traceparent",
     }  # fmt: skip
     names = {field.attname for field in Task._meta.concrete_fields} - given
     assert {n: getattr(task, n) for n in names} == {n: getattr(by_hand, n) for n in names}

@@ -90,6 +90,18 @@ def test_unknown_foreign_and_expired_tasks_are_answered_alike(site: McpSite) -> 
         assert mine.error(method, {"taskId": "x", "inputResponses": {}})["code"] == BAD_PARAMS
 
 
+def test_task_goes_on_with_the_trace_of_its_call(site: McpSite) -> None:
+    """The protocol's own keys of `_meta`; what is not valid counts as none."""
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    found = []
+    for parent in (f"00-{trace_id}-00f067aa0ba902b7-01", "nonsense"):
+        meta = {"traceparent": parent, "tracestate": "vendor=1"}
+        made = site.client().call("slow_compute", {"seconds": 0}, meta=meta)
+        task = Task.objects.for_tenant(site.tenant.id).get(pk=made["taskId"])
+        found.append((task.traceparent[3:35] == trace_id, task.tracestate))
+    assert found == [(True, "vendor=1"), (False, "")]
+
+
 def test_twenty_calls_with_one_key_make_one_task(site: McpSite) -> None:
     key = {KEY: str(uuid4())}
     with ThreadPoolExecutor(20) as pool:

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from tasks_app.admission import runs as writing
 from tasks_app.admission.idempotency import HEADER
 from tasks_app.admission.runs import CreatedRun
+from tasks_app.api.base import trace_of
 from tasks_app.api.langgraph.base import DoorView, RunObjectView, ThreadObjectView, located
 from tasks_app.api.langgraph.inputs import ActionQuery, CancelMany, RunListQuery, RunPageQuery
 from tasks_app.api.langgraph.render import run_json, time_text
@@ -107,7 +108,11 @@ class BatchView(DoorView):
         parsed = [(key, parse(body)) for key, body in parts]
         made = [
             writing.create_run(
-                self.principal, thread_key=key, body=body, request_id=self.request_id
+                self.principal,
+                thread_key=key,
+                body=body,
+                request_id=self.request_id,
+                trace=trace_of(request),
             )
             for key, body in parsed
         ]
@@ -159,6 +164,7 @@ def _created(view: DoorView, thread_key: str | None) -> Response:
         body=parse(view.document()),
         idempotency_key=view.request.headers.get(HEADER),
         request_id=view.request_id,
+        trace=trace_of(view.request),
     )
     row = get_run(view.principal, created.task_id)
     answer = located(Response(run_json(row)), row.head.thread_key, row.head.task_id)

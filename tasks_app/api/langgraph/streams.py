@@ -18,7 +18,7 @@ from django.http.response import HttpResponseBase
 
 from tasks_app.admission import runs as writing
 from tasks_app.admission.idempotency import HEADER
-from tasks_app.api.base import request_id_of
+from tasks_app.api.base import request_id_of, trace_of
 from tasks_app.api.langgraph import door, waits
 from tasks_app.api.langgraph.base import parsed, query_of, run_place
 from tasks_app.api.langgraph.door import allowed, no_content
@@ -123,6 +123,7 @@ def _create(request: HttpRequest, thread_key: str | None) -> Opened:
         body=body,
         idempotency_key=request.headers.get(HEADER),
         request_id=request_id_of(request),
+        trace=trace_of(request),
     )
     run = get_head(principal, created.task_id)
     is_new = not created.replayed and created.resumed_after is None
