@@ -9,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from oauth2_provider.exceptions import OAuthToolkitError
@@ -19,7 +19,11 @@ from oauth2_provider.views import (
     RevokeTokenView,
     TokenView,
 )
-from oauthlib.oauth2.rfc6749.errors import CustomOAuth2Error
+from oauthlib.oauth2.rfc6749.errors import (
+    CustomOAuth2Error,
+    OAuth2Error,
+    UnsupportedGrantTypeError,
+)
 from typing_extensions import override
 
 from tasks_app.admission import tokens
@@ -28,6 +32,7 @@ from tasks_app.admission.session import find_principal
 from tasks_app.api.base import PUBLIC, SIGNED_IN
 from tasks_app.domain.principal import Principal
 from tasks_app.oauth.metadata import for_every_origin
+from tasks_app.oauth.validator import GRANTS
 from tasks_app.policy.capabilities import holds
 
 
@@ -86,6 +91,23 @@ class AuthorizePage(AuthorizationView):  # type: ignore[misc]
         return response
 
 
+class TokenPage(TokenView):  # type: ignore[misc]
+    """Changes codes and refresh tokens for tokens, nothing else."""
+
+    @override
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.POST.get("grant_type") not in GRANTS:
+            # The library would look for a device, in a table that nothing here may read.
+            return _refuse_token(UnsupportedGrantTypeError())
+        return cast("HttpResponseBase", super().post(request, *args, **kwargs))
+
+
+def _refuse_token(error: OAuth2Error) -> HttpResponse:
+    """Return an error of the token endpoint as RFC 6749, section 5.2 writes it."""
+    headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+    return JsonResponse(dict(error.twotuples), status=error.status_code, headers=headers)
+
+
 def _rights(principal: Principal, context: dict[str, Any]) -> list[tuple[str, bool]]:
     """Return what is asked for in words, and whether the person has the right themselves."""
     asked = zip(context.get("scopes", ()), context.get("scopes_descriptions", ()), strict=True)
@@ -107,7 +129,7 @@ def _require_our_address(resources: Sequence[str], credentials: dict[str, Any]) 
 
 
 authorize = never_cache(AuthorizePage.as_view())
-token = TokenView.as_view()
+token = TokenPage.as_view()
 revoke_token = RevokeTokenView.as_view()
 server_metadata = for_every_origin(OAuthServerMetadataView.as_view())
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from tasks_app.admission import tokens
 
-_GRANTS = frozenset({"authorization_code", "refresh_token"})
+GRANTS = frozenset({"authorization_code", "refresh_token"})
 _OWN_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -21,7 +21,7 @@ class Validator(OAuth2Validator):  # type: ignore[misc]
         self, client_id: str, grant_type: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Refuse tokens that no person has agreed to."""
-        return grant_type in _GRANTS and bool(
+        return grant_type in GRANTS and bool(
             super().validate_grant_type(client_id, grant_type, client, request, *args, **kwargs)
         )
 

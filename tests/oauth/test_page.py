@@ -30,29 +30,6 @@ CHALLENGE = (
 )
 
 
-@pytest.fixture
-def tenant() -> Tenant:
-    return factories.make_tenant(name="Acme")
-
-
-@pytest.fixture
-def person(tenant: Tenant) -> User:
-    return factories.make_member(tenant, "submitter")
-
-
-@pytest.fixture
-def window(person: User) -> Client:
-    """A signed-in browser."""
-    client = Client()
-    client.force_login(person, "django.contrib.auth.backends.ModelBackend")
-    return client
-
-
-@pytest.fixture
-def program() -> Application:
-    return make_client("Desk")
-
-
 def asking(program: Application, **changes: Any) -> dict[str, Any]:
     """Return the query of an authorization request."""
     query = {
