@@ -52,16 +52,18 @@ def _preview(
         blocked = {
             one.task_id: refusals.say(one.fault) for one in found if isinstance(one, Refused)
         }
-    rows = [{"task": one, "blocked": blocked.get(one.task_id, "")} for one in choice.targets]
+    posted = None if fault is None else _ticked(request.POST)
+    rows = [_row(one, blocked.get(one.task_id, ""), posted) for one in choice.targets]
     problems = fault.errors if isinstance(fault, InvalidInputError) else ()
     next_query = request.GET.copy()
     next_query["cursor"] = choice.next_cursor or ""
     context = {
         "kind": kind.value,
-        "label": MANY[kind],
+        "label": _label(kind),
         "denied": denied,
         "rows": rows,
-        "will": sum(1 for row in rows if not row["blocked"]),
+        "will": sum(1 for row in rows if row["ticked"]),
+        "can": any(not row["blocked"] for row in rows),
         "next_query": next_query.urlencode() if choice.next_cursor else "",
         "bulk_id": request.POST.get("bulk_id") or str(uuid4()),
         "posted": request.POST,
@@ -70,6 +72,36 @@ def _preview(
     }
     status = 200 if fault is None else http_status(fault)
     return render(request, "dashboard/many.html", context, status=status)
+
+
+def _label(kind: CommandType) -> str:
+    """Return what the page does; the ellipsis of the list's button promised this page."""
+    return str(MANY[kind]).rstrip("…")
+
+
+def _ticked(posted: QueryDict) -> dict[str, str]:
+    """Return the versions that were seen of the tasks that were ticked."""
+    return {
+        task: seen
+        for task, _colon, seen in (text.partition(":") for text in posted.getlist("task"))
+    }
+
+
+def _row(one: Any, blocked: str, posted: dict[str, str] | None) -> dict[str, Any]:
+    """Return a row of the preview; after a refusal the choice stands as it was posted.
+
+    A task that was ticked keeps the version that its reader saw: what came since is a conflict.
+    """
+    key = str(one.task_id)
+    if posted is None:
+        return {
+            "task": one,
+            "blocked": blocked,
+            "ticked": not blocked,
+            "seen": one.expected_version,
+        }
+    seen = posted.get(key, one.expected_version)
+    return {"task": one, "blocked": blocked, "ticked": not blocked and key in posted, "seen": seen}
 
 
 def _outcome(request: HttpRequest, principal: Principal, kind: CommandType) -> HttpResponse:
@@ -95,7 +127,7 @@ def _outcome(request: HttpRequest, principal: Principal, kind: CommandType) -> H
         for target, one in zip(targets, outcomes, strict=True)
     ]
     done = sum(1 for row in rows if not row["refused"])
-    context = {"label": MANY[kind], "kind": kind.value, "rows": rows, "done": done,
+    context = {"label": _label(kind), "kind": kind.value, "rows": rows, "done": done,
                "query": request.GET.urlencode()}  # fmt: skip
     return render(request, "dashboard/many_outcome.html", context)
 

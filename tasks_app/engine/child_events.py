@@ -101,12 +101,14 @@ def tell_running(child_id: UUID, tenant_id: UUID, fence: int) -> None:
 
 
 def tell_end(child_id: UUID, tenant_id: UUID) -> None:
-    """Tell a parent of the end of a child that it does not wait for.
+    """Tell a parent of the end of a child that it does not wait for, or not any more.
 
     Transaction: its own. Locks: the parent's row.
     """
     rows = Task.objects.for_tenant(tenant_id).filter(pk=child_id)
-    if not rows.values_list("parent_step__options__wait", flat=True).get():
+    facts = rows.values_list("parent_step__options__wait", "parent_step__retired_in")
+    waits, retired_in = facts.get()
+    if not waits or retired_in is not None:
         _tell(child_id, tenant_id, lambda child: end_of(child.parent_step, child), waits=True)  # type: ignore[arg-type]
 
 

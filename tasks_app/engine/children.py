@@ -65,8 +65,9 @@ def on_end(tenant_id: UUID, task_id: UUID, target: TaskStatus, parent_id: UUID |
     """
     if parent_id is not None:
         transaction.on_commit(lambda: syncpoints.reach("sub.after_terminal", task_id), robust=True)
-        transaction.on_commit(lambda: wake_parent(tenant_id, parent_id), robust=True)
+        # Told before: a parent that waits for nothing else may have ended right after it is woken.
         transaction.on_commit(lambda: child_events.tell_end(task_id, tenant_id), robust=True)
+        transaction.on_commit(lambda: wake_parent(tenant_id, parent_id), robust=True)
     if target in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         transaction.on_commit(lambda: cancel_live(tenant_id, task_id, target), robust=True)
 

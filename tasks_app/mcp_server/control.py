@@ -240,7 +240,7 @@ def _json(row: Any) -> Json:
 
 def _plain(facts: Mapping[str, Any]) -> Json:
     return {
-        name: value if isinstance(value, (int, float, bool)) else str(value)
+        name: value if value is None or isinstance(value, (int, float, bool)) else str(value)
         for name, value in facts.items()
     }
 

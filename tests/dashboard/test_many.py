@@ -76,6 +76,21 @@ def test_priority_of_many_is_set(tenant: Tenant, operator: Client) -> None:
     assert Task.objects.for_tenant(tenant.id).get().priority == 2
 
 
+def test_a_refused_form_keeps_the_choice(tenant: Tenant, operator: Client) -> None:
+    """What was not ticked, or came since, is not; what was ticked keeps the version that was seen."""
+    tasks = [factories.make_task(tenant=tenant, workflow="a") for _ in range(3)]
+    chosen = told(tasks[:1])
+    Task.objects.for_tenant(tenant.id).filter(pk=tasks[0].pk).update(state_version=4)
+    factories.make_task(tenant=tenant, workflow="a")
+    answer = post(operator, "cancel", tasks[:1], reason=" ")
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert (page.count('type="checkbox"'), page.count(" checked>")) == (4, 1)
+    assert f'value="{chosen[0]}" checked>' in page
+    [outcome] = post(operator, "cancel", tasks[:1]).context["rows"]
+    assert outcome["refused"]
+
+
 @pytest.mark.parametrize(
     ("body", "status"), [({"task": []}, 422), ({"reason": " "}, 422), ({"task": ["x:1"]}, 422)]
 )

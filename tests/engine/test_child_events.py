@@ -116,6 +116,18 @@ def test_a_child_that_nobody_waits_for_is_told_as_well(engine: Engine) -> None:
     assert told(engine, parent_id, "message") == []
 
 
+@pytest.mark.parametrize("order", ["cancel", "adjust_goal"])
+def test_a_child_that_is_not_wanted_any_more_is_told_as_well(engine: Engine, order: str) -> None:
+    """R61, R71, R72: its end stands before its parent's."""
+    parent_id, started = family(engine)
+    engine.steer(parent_id, order, payload={"script": [SAY]} if order == "adjust_goal" else {})
+    recovery.sweep()
+    parent = engine.drive(parent_id)
+    assert parent.status == {"cancel": "cancelled", "adjust_goal": "completed"}[order]
+    assert [event["status"] for event in told(engine, parent_id)] == ["started", "cancelled"]
+    assert {event["executionId"] for event in told(engine, parent_id)} == {str(started.id)}
+
+
 def test_nothing_follows_the_end_of_the_parent(engine: Engine) -> None:
     """A child that goes on alone tells its parent nothing any more."""
     parent_id = engine.submit(child(wait=False))
