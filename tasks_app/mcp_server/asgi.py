@@ -23,6 +23,7 @@ from tasks_app.admission import throttles
 from tasks_app.admission.throttles import Charge, Rate
 from tasks_app.api import errors
 from tasks_app.api.authentication import refuse_exposed
+from tasks_app.api.base import request_id_of
 from tasks_app.api.errors import HttpFaultError
 from tasks_app.api.parsing import MAX_BYTES, loads
 from tasks_app.domain.errors import NotAllowedError, RuntimeFault, UnauthenticatedError
@@ -60,12 +61,12 @@ class McpDoor:
             # In stateless mode the SDK would open a stream that never ends.
             await _answer(send, HTTPStatus.METHOD_NOT_ALLOWED, {}, {"Allow": "POST"})
             return
+        request = ASGIRequest(dict(scope), io.BytesIO())
         try:
             body = await _body(scope, receive)
-            request = ASGIRequest(dict(scope), io.BytesIO())
             entered = await visit(_enter, request, body)
         except RuntimeFault as fault:
-            await _refuse(send, fault)
+            await _refuse(send, fault, request_id_of(request))
             return
         scope[SCOPE_KEY], scope[tasks.SEEN_KEY] = entered.caller, entered.seen
         token = auth_context_var.set(_bound(entered.caller.principal))
@@ -208,15 +209,16 @@ def _counted(send: Send, charge: Charge | None) -> Send:
     return tell
 
 
-async def _refuse(send: Send, fault: RuntimeFault) -> None:
+async def _refuse(send: Send, fault: RuntimeFault, request_id: str) -> None:
     """Answer a refusal: a JSON-RPC error for a body, a problem document for everything else."""
+    named = {"X-Request-Id": request_id}
     if fault.code == "invalid_json":
         error = {"code": PARSE_ERROR, "message": fault.message, "data": {"code": fault.code}}
         body = {"jsonrpc": "2.0", "id": None, "error": error}
-        await _answer(send, HTTPStatus.BAD_REQUEST, body)
+        await _answer(send, HTTPStatus.BAD_REQUEST, body, named)
         return
-    problem = errors.handle(fault, {"request_id": ""})
-    headers = {**problem.headers, "Content-Type": errors.MEDIA_TYPE}
+    problem = errors.handle(fault, {"request_id": request_id})
+    headers = {**problem.headers, **named, "Content-Type": errors.MEDIA_TYPE}
     if isinstance(fault, challenges.ChallengedError | challenges.TooNarrowError):
         headers["WWW-Authenticate"] = fault.challenge
     await _answer(send, HTTPStatus(problem.status_code), problem.data, headers)

@@ -117,8 +117,11 @@ def test_every_refused_token_looks_the_same(tenant: Tenant, person: User) -> Non
         make_token(tenant, left),
         make_token(tenant, foreign),
     ]
-    told = answers(*[Wire(URL, token).request("server/discover") for token in sent])
+    named = {"X-Request-Id": "a-request"}
+    told = answers(*[Wire(URL, token).request("server/discover", headers=named) for token in sent])
     assert {one.status_code for one in told} == {401}
+    assert {one.json()["requestId"] for one in told} == {"a-request"}
+    assert {one.headers["X-Request-Id"] for one in told} == {"a-request"}
     assert len({one.text for one in told}) == 1
     assert {one.headers["Content-Type"] for one in told} == {"application/problem+json"}
     assert len({one.headers["WWW-Authenticate"] for one in told}) == 1
