@@ -176,6 +176,13 @@ TOOLS: dict[str, _Tool] = {
 }
 
 
+def needed(name: str, arguments: object) -> tuple[str, ...]:
+    """Return the capabilities of which a call needs one: to cancel is a right of its own."""
+    if name != "task_steer" or not isinstance(arguments, Mapping) or "type" not in arguments:
+        return TOOLS[name].capabilities
+    return ("tasks:cancel",) if arguments["type"] == "cancel" else ("tasks:steer",)
+
+
 def describe(name: str) -> Json:
     """Return a control tool as `tools/list` tells it."""
     tool = TOOLS[name]

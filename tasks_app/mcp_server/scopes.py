@@ -52,9 +52,11 @@ def needed(message: Any) -> tuple[str, ...]:
     if method != "tools/call":
         return _METHODS.get(method, ()) if isinstance(method, str) else ()
     params = message.get("params")
-    name = params.get("name") if isinstance(params, Mapping) else None
-    if name in control.TOOLS:
-        return control.TOOLS[name].capabilities
+    name, arguments = None, None
+    if isinstance(params, Mapping):
+        name, arguments = params.get("name"), params.get("arguments")
+    if isinstance(name, str) and name in control.TOOLS:
+        return control.needed(name, arguments)
     if isinstance(name, str) and inline.find_tool(name) is not None:
         return ()
     return _STARTING

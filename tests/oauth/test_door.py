@@ -173,8 +173,11 @@ def test_reading_token_starts_nothing_in_any_era(
     ("tools/call", {"name": "task_status", "arguments": {}}, "tasks:read"),
     ("tools/call", {"name": "task_list", "arguments": {}}, "tasks:read"),
     ("tools/call", {"name": "task_steer", "arguments": {}}, "tasks:steer tasks:cancel"),
+    ("tools/call", {"name": "task_steer", "arguments": {"type": "pause"}}, "tasks:steer"),
+    ("tools/call", {"name": "task_steer", "arguments": {"type": "cancel"}}, "tasks:cancel"),
     ("tools/call", {"name": "task_decide", "arguments": {}}, "approvals:decide"),
     ("tools/call", {"name": "no_such", "arguments": {}}, "tasks:create tasks:read"),
+    ("tools/call", {"name": ["task_steer"], "arguments": {}}, "tasks:create tasks:read"),
 ])  # fmt: skip
 def test_challenge_names_all_scopes_of_the_request(
     tenant: Tenant, person: User, method: str, params: dict[str, Any], scope: str
