@@ -16,6 +16,7 @@ from tasks_app.dashboard.posting import errors_by_field, http_status, read_uuid,
 from tasks_app.dashboard.tasks import MANY, read_filters
 from tasks_app.domain.errors import InvalidInputError, RuntimeFault
 from tasks_app.domain.principal import Principal
+from tasks_app.domain.states import TaskStatus
 from tasks_app.domain.steering import CommandType
 from tasks_app.policy.capabilities import allows
 from tasks_app.queries.tasks import list_titles
@@ -23,13 +24,14 @@ from tasks_app.templatetags import refusals
 
 # A preview is of what would be said; these words stand for it where nothing was said yet.
 _UNSAID = "-"
+_FILTERS = frozenset({"q", "state", "workflow", "cursor"})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @needs("tasks:read")
 def many(request: HttpRequest, principal: Principal, kind: str) -> HttpResponse:
     """Preview one command for the tasks that the address chooses, or give it to those ticked."""
-    if kind not in frozenset(bulk.BULK_TYPES):
+    if kind not in frozenset(bulk.BULK_TYPES) or not _chooses(request.GET):
         raise Http404
     if request.method != "POST":
         return _preview(request, principal, CommandType(kind))
@@ -37,6 +39,12 @@ def many(request: HttpRequest, principal: Principal, kind: str) -> HttpResponse:
         return _outcome(request, principal, CommandType(kind))
     except RuntimeFault as fault:
         return _preview(request, principal, CommandType(kind), fault)
+
+
+def _chooses(query: QueryDict) -> bool:
+    """Tell whether all of an address is understood: a misspelt filter would mean every task."""
+    states = {state for state in query.getlist("state") if state}
+    return query.keys() <= _FILTERS and states <= set(TaskStatus)
 
 
 def _preview(

@@ -76,6 +76,13 @@ def test_priority_of_many_is_set(tenant: Tenant, operator: Client) -> None:
     assert Task.objects.for_tenant(tenant.id).get().priority == 2
 
 
+@pytest.mark.parametrize("query", ["status=completed", "state=waiting", "state=queued&x=1"])
+def test_an_address_that_is_not_understood_chooses_nothing(operator: Client, query: str) -> None:
+    """It would be every task otherwise."""
+    assert operator.get(f"/tasks/many/cancel/?{query}").status_code == 404
+    assert operator.get("/tasks/many/cancel/?state=queued&q=x&workflow=a").status_code == 200
+
+
 def test_a_refused_form_keeps_the_choice(tenant: Tenant, operator: Client) -> None:
     """What was not ticked, or came since, is not; what was ticked keeps the version that was seen."""
     tasks = [factories.make_task(tenant=tenant, workflow="a") for _ in range(3)]
