@@ -6,13 +6,14 @@ that both are written down.
 
 from collections.abc import Sequence
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from oauth2_provider.exceptions import OAuthToolkitError
+from oauth2_provider.models import get_application_model
 from oauth2_provider.views import (
     AuthorizationView,
     OAuthServerMetadataView,
@@ -21,6 +22,7 @@ from oauth2_provider.views import (
 )
 from oauthlib.oauth2.rfc6749.errors import (
     CustomOAuth2Error,
+    InvalidRequestError,
     OAuth2Error,
     UnsupportedGrantTypeError,
 )
@@ -31,8 +33,9 @@ from tasks_app.admission.principal import list_tenants
 from tasks_app.admission.session import find_principal
 from tasks_app.api.base import PUBLIC, SIGNED_IN
 from tasks_app.domain.principal import Principal
+from tasks_app.oauth import bounds
 from tasks_app.oauth.metadata import for_every_origin
-from tasks_app.oauth.validator import GRANTS
+from tasks_app.oauth.validator import GRANTS, may_be_answered_at
 from tasks_app.policy.capabilities import holds
 
 
@@ -43,6 +46,9 @@ class AuthorizePage(AuthorizationView):  # type: ignore[misc]
 
     @override
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        fault = bounds.fault_of(request)
+        if fault:
+            return self._refuse(fault)
         if request.user.is_authenticated and find_principal(request) is None:
             return render(request, "dashboard/no_tenant.html", status=403)
         if "approval_prompt" in request.GET:
@@ -57,6 +63,33 @@ class AuthorizePage(AuthorizationView):  # type: ignore[misc]
         scopes, credentials = super().validate_authorization_request(request)
         _require_our_address(request.GET.getlist("resource"), credentials)
         return scopes, credentials
+
+    @override
+    def form_valid(self, form: Any) -> HttpResponseBase:
+        """Look again whom the answer goes to: hidden fields can be changed as any other."""
+        clients = get_application_model().objects.filter(client_id=form.cleaned_data["client_id"])
+        client = clients.first()
+        if client is None or not may_be_answered_at(client, form.cleaned_data["redirect_uri"]):
+            return self._refuse("No program of this client_id is answered at this address.")
+        return cast("HttpResponseBase", super().form_valid(form))
+
+    @override
+    def form_invalid(self, form: Any) -> HttpResponseBase:
+        return self._refuse("Parameters are missing: " + ", ".join(sorted(form.errors)))
+
+    @override
+    def redirect(self, redirect_to: str, application: Any) -> HttpResponseBase:
+        """Name the issuer to the program, also beside an error (RFC 9207)."""
+        address = urlsplit(redirect_to)
+        told = [pair for pair in parse_qsl(address.query, True) if pair[0] != "iss"]
+        query = urlencode([*told, ("iss", settings.OAUTH2_PROVIDER["OIDC_ISS_ENDPOINT"])])
+        named = urlunsplit(address._replace(query=query))
+        return cast("HttpResponseBase", super().redirect(named, application))
+
+    def _refuse(self, description: str) -> HttpResponseBase:
+        """Tell the person, not the program: it is not known yet whether it is one."""
+        error = InvalidRequestError(description=description)
+        return self.render_to_response({"error": error}, status=error.status_code)
 
     @override
     def create_authorization_response(
@@ -78,6 +111,9 @@ class AuthorizePage(AuthorizationView):  # type: ignore[misc]
 
     @override
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
+        if "error" in context:
+            # Strangers come to this too, of whom there is nothing to show.
+            return cast("HttpResponse", super().render_to_response(context, **kwargs))
         principal = cast("Principal", find_principal(self.request))
         context["rights"] = _rights(principal, context)
         tenants = {choice.id: choice.name for choice in list_tenants(self.request.user)}
@@ -99,6 +135,20 @@ class TokenPage(TokenView):  # type: ignore[misc]
         if request.POST.get("grant_type") not in GRANTS:
             # The library would look for a device, in a table that nothing here may read.
             return _refuse_token(UnsupportedGrantTypeError())
+        fault = bounds.fault_of(request)
+        if fault:
+            return _refuse_token(InvalidRequestError(description=fault))
+        return cast("HttpResponseBase", super().post(request, *args, **kwargs))
+
+
+class RevokePage(RevokeTokenView):  # type: ignore[misc]
+    """Takes a token back from the program that has it."""
+
+    @override
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        fault = bounds.fault_of(request)
+        if fault:
+            return _refuse_token(InvalidRequestError(description=fault))
         return cast("HttpResponseBase", super().post(request, *args, **kwargs))
 
 
@@ -130,7 +180,7 @@ def _require_our_address(resources: Sequence[str], credentials: dict[str, Any]) 
 
 authorize = never_cache(AuthorizePage.as_view())
 token = TokenPage.as_view()
-revoke_token = RevokeTokenView.as_view()
+revoke_token = RevokePage.as_view()
 server_metadata = for_every_origin(OAuthServerMetadataView.as_view())
 
 authorize.capability = SIGNED_IN

@@ -10,7 +10,18 @@ from typing_extensions import override
 from tasks_app.admission import tokens
 
 GRANTS = frozenset({"authorization_code", "refresh_token"})
-_OWN_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+OWN_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def may_be_answered_at(client: Any, redirect_uri: str) -> bool:
+    """Tell whether an address is one of a client's, on the person's machine or over TLS."""
+    try:
+        address = urlsplit(redirect_uri)
+        if address.scheme == "http" and address.hostname not in OWN_MACHINE:
+            return False
+        return bool(client.redirect_uri_allowed(redirect_uri))
+    except ValueError:  # such as a host in brackets that are never closed
+        return False
 
 
 class Validator(OAuth2Validator):  # type: ignore[misc]
@@ -30,11 +41,13 @@ class Validator(OAuth2Validator):  # type: ignore[misc]
         self, client_id: str, redirect_uri: str, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Refuse plain http, but to a program on the person's own machine (RFC 8252)."""
-        address = urlsplit(redirect_uri)
-        if address.scheme == "http" and address.hostname not in _OWN_MACHINE:
-            return False
-        return bool(
-            super().validate_redirect_uri(client_id, redirect_uri, request, *args, **kwargs)
+        return may_be_answered_at(request.client, redirect_uri)
+
+    @override
+    def _load_application(self, client_id: str | None, request: Any) -> Any:
+        """Know nobody by a name that the database cannot even look for."""
+        return (
+            None if "\x00" in (client_id or "") else super()._load_application(client_id, request)
         )
 
     @override
