@@ -113,7 +113,7 @@ def test_4_two_people_with_one_version_one_is_told(site: Site) -> None:
     task = site.wait_for(site.submit(question), "input_required")
     answers = at_once(
         lambda: site.anna.steer(task, "pause", reason="I have to think"),
-        lambda: site.bert.steer(task, "cancel", reason="not needed any more"),
+        lambda: site.bert.steer(task, "set_priority", priority=2, reason="it is urgent"),
     )
     assert sorted(answer.status_code for answer in answers) == [202, 409]
     (refused,) = [answer.json() for answer in answers if answer.status_code == 409]
@@ -121,7 +121,10 @@ def test_4_two_people_with_one_version_one_is_told(site: Site) -> None:
     now = site.snapshot(task)
     assert refused["currentVersion"] == now["stateVersion"] > task["stateVersion"]
     (command,) = site.list_of(task, "commands")
-    assert now["status"] == {"pause": "paused", "cancel": "cancelled"}[command["type"]]
+    applied = (now["status"], now["priority"])
+    assert (
+        applied == {"pause": ("paused", 5), "set_priority": ("input_required", 2)}[command["type"]]
+    )
 
 
 def test_5_pause_before_a_risky_step_and_resume_do_not_cross_the_approval(site: Site) -> None:
