@@ -40,6 +40,8 @@ CARRIED = {
 SCOPES = tuple(CARRIED)
 # What a client needs that has not said yet what it wants to do.
 STARTING_SCOPES = ("tasks:create", "tasks:read")
+# Where programs may be answered without TLS: on the person's own machine (RFC 8252).
+OWN_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 
 security_log = logging.getLogger("security")
 

@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from oauth2_provider.exceptions import OAuthToolkitError
-from oauth2_provider.models import get_application_model
+from oauth2_provider.models import get_access_token_model, get_application_model
 from oauth2_provider.views import (
     AuthorizationView,
     OAuthServerMetadataView,
@@ -22,6 +22,7 @@ from oauth2_provider.views import (
 )
 from oauthlib.oauth2.rfc6749.errors import (
     CustomOAuth2Error,
+    InvalidGrantError,
     InvalidRequestError,
     OAuth2Error,
     UnsupportedGrantTypeError,
@@ -138,7 +139,15 @@ class TokenPage(TokenView):  # type: ignore[misc]
         fault = bounds.fault_of(request)
         if fault:
             return _refuse_token(InvalidRequestError(description=fault))
-        return cast("HttpResponseBase", super().post(request, *args, **kwargs))
+        try:
+            answer = cast("HttpResponseBase", super().post(request, *args, **kwargs))
+        except get_access_token_model().DoesNotExist:
+            # Ended between its commit and the library's last look at it.
+            return _refuse_token(InvalidGrantError())
+        # The library forgets these on what is refused while tokens are stored.
+        answer.headers["Content-Type"] = "application/json"
+        answer.headers.setdefault("Cache-Control", "no-store")
+        return answer
 
 
 class RevokePage(RevokeTokenView):  # type: ignore[misc]

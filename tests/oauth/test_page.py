@@ -154,9 +154,7 @@ def test_program_cannot_choose_the_tenant(window: Client, program: Application) 
     refused = window.post("/o/authorize/", changed)
     assert answer_of(refused)["error"] == "invalid_target"
     code = let_in(window, program)["code"]
-    assert (
-        json.loads(exchange(program, code, resource=foreign).content)["error"] == "invalid_target"
-    )
+    assert exchange(program, code, resource=foreign).json()["error"] == "invalid_target"
     assert not AccessToken.objects.exists()
 
 

@@ -2,11 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from runtime_project.local.processes import wait_until
 from tasks_app.models import Task
@@ -53,9 +54,15 @@ def together(acts: Sequence[Callable[[], Any]]) -> list[Any]:
     return [actor.result() for actor in actors]
 
 
+def row_held(task_id: UUID, *, until_waiting: int) -> AbstractContextManager[None]:
+    """Hold a task's row; let go when so many sessions wait for a lock."""
+    rows = Task.objects.all_tenants("a test holds the row").filter(pk=task_id)
+    return rows_held(rows, until_waiting=until_waiting)
+
+
 @contextmanager
-def row_held(task_id: UUID, *, until_waiting: int) -> Iterator[None]:
-    """Hold a task's row; let go when so many sessions wait for a lock.
+def rows_held(rows: QuerySet[Any], *, until_waiting: int) -> Iterator[None]:
+    """Hold rows; let go when so many sessions wait for a lock.
 
     What the waiting ones read before they asked for the row is old by then: the worst order.
     """
@@ -63,7 +70,6 @@ def row_held(task_id: UUID, *, until_waiting: int) -> Iterator[None]:
 
     def hold() -> None:
         with transaction.atomic():
-            rows = Task.objects.all_tenants("a test holds the row").filter(pk=task_id)
             list(rows.select_for_update(no_key=True))
             held.set()
             done.wait(PATIENCE_SECONDS)
