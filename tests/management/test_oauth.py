@@ -48,10 +48,30 @@ def test_clients_come_and_go() -> None:
         run("remove-client", client_id)
 
 
-@pytest.mark.parametrize("address", ["javascript:alert(1)", "ftp://x.example/", "*", "/callback"])
+@pytest.mark.parametrize("address", [
+    "javascript:alert(1)", "ftp://x.example/", "*", "/callback", "http://evil.example/callback",
+    "http://localhost.evil.example/", "http://localhost@evil.example/", "https://a.example/b#c",
+    "https://a.example/b#", "https:///callback", "https://a.example/ http://evil.example/",
+    "http://[::1", "",
+])  # fmt: skip
 def test_client_needs_an_address_that_a_browser_may_follow(address: str) -> None:
-    with pytest.raises(CommandError):
-        run("add-client", "Desk", "--redirect-uri", address)
+    with pytest.raises(CommandError, match="has to be https"):
+        run(
+            "add-client", "Desk", "--redirect-uri", "https://a.example/b", "--redirect-uri", address
+        )
+    assert not Application.objects.exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8123", "[::1]"])
+def test_own_machine_needs_no_tls(host: str) -> None:
+    run("add-client", "Desk", "--redirect-uri", f"http://{host}/callback")
+    assert Application.objects.get().redirect_uris == f"http://{host}/callback"
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_client_needs_a_name(name: str) -> None:
+    with pytest.raises(CommandError, match="name"):
+        run("add-client", name, "--redirect-uri", "https://a.example/b")
     assert not Application.objects.exists()
 
 

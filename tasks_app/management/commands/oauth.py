@@ -1,6 +1,7 @@
 """`manage.py oauth`: clients of the built-in authorization server, people's tokens, identities."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import apps
 from django.contrib.auth.models import User
@@ -9,8 +10,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from tasks_app.admission import identities, tokens
+from tasks_app.admission.tokens import OWN_MACHINE
 from tasks_app.domain.errors import RuntimeFault
 from tasks_app.models import Tenant
+
+# Addresses are stored in one text, parted by white space.
+_UNFIT = frozenset(" \t\r\n")
 
 
 class Command(BaseCommand):
@@ -50,6 +55,10 @@ class Command(BaseCommand):
             raise CommandError(error.message) from error
 
     def _add_client(self, options: dict[str, Any]) -> None:
+        if not options["name"].strip():
+            raise CommandError("A program needs a name: people are shown it.")
+        for address in options["redirect_uri"]:
+            _require_followed(address)
         model = apps.get_model("oauth2_provider", "Application")
         client: Any = model(
             name=options["name"],
@@ -96,6 +105,21 @@ class Command(BaseCommand):
 
     def _all(self) -> Any:
         return apps.get_model("oauth2_provider", "Application").objects.all()
+
+
+def _require_followed(address: str) -> None:
+    """Refuse an address to which no answer would be sent (RFC 8252, RFC 9700)."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        parts = urlsplit("")
+    is_own = parts.scheme == "http" and parts.hostname in OWN_MACHINE
+    is_whole = bool(parts.hostname) and "#" not in address and not set(address) & _UNFIT
+    if not (is_whole and (is_own or parts.scheme == "https")):
+        raise CommandError(
+            f"{address} cannot be answered: it has to be https://, or http:// at localhost,"
+            " 127.0.0.1 or [::1], and without a fragment."
+        )
 
 
 def _user(username: str) -> User:
