@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import secrets
 from datetime import timedelta
 from typing import Any
@@ -109,6 +110,31 @@ def test_page_asks_and_the_token_works_for_the_tenant(
     entry = AuditEntry.objects.filter(stream=f"tenant:{tenant.id}").latest("seq")
     assert json.loads(entry.envelope)["action"] == "oauth.grant"
     assert json.loads(entry.envelope)["target"] == f"oauth_client:{program.client_id}"
+
+
+@pytest.mark.parametrize(("language", "words"), [
+    ("en", ("Signed in as", "Tenant")), ("zh-hans", ("当前用户", "租户")),
+])  # fmt: skip
+def test_page_says_in_whose_name_and_where(
+    window: Client, person: User, program: Application, language: str, words: tuple[str, str]
+) -> None:
+    """Who has several accounts or tenants sees which one they give."""
+    page = window.get("/o/authorize/", asking(program), headers={"accept-language": language})
+    facts = re.search(r"<dl.*?</dl>", page.content.decode(), re.DOTALL)
+    assert facts is not None
+    told = dict(re.findall(r"<dt>(.*?)</dt><dd dir=\"auto\">(.*?)</dd>", facts.group()))
+    assert told == dict(zip(words, (person.username, "Acme"), strict=True))
+
+
+def test_every_column_of_the_programs_has_a_name(
+    window: Client, person: User, tenant: Tenant, program: Application
+) -> None:
+    make_token(tenant, person, application=program)
+    text = window.get("/o/programs/").content.decode()
+    head, body = text.split("<thead>")[1].split("</thead>")
+    names = re.findall(r'<th scope="col">(?:<span class="vh">)?([^<]+)', head)
+    assert "<td" not in head
+    assert len(names) == len(re.findall(r"<t[dh]\b", body.split("</tr>")[0])) == 4
 
 
 def test_no_token_is_stored_in_the_clear(window: Client, program: Application) -> None:

@@ -73,3 +73,15 @@ def test_person_lets_a_program_in(sign_in: SignIn, callback: str, look: str) -> 
     page.get_by_role("button", name="End Desk").click()
     expect(page.get_by_role("heading")).to_have_text(["Programs", "No program acts in your name"])
     assert window.errors == []
+
+
+@pytest.mark.parametrize(("width", "links"), [(375, 1), (1280, 0)])
+def test_programs_are_reached_on_a_phone(sign_in: SignIn, width: int, links: int) -> None:
+    """Where there is no room for the name at the top, which leads there, the menu does."""
+    person = factories.make_member(factories.make_tenant(), ["operator", "approver"])
+    page = sign_in(person, viewport={"width": width, "height": 800}).go("/tasks/")
+    link = page.get_by_role("navigation").get_by_role("link", name="Programs", exact=True)
+    expect(link).to_have_count(links)
+    by_name = page.locator(".tools").get_by_role("link", name=person.username)
+    (link if links else by_name).click()
+    expect(page.get_by_role("heading", name="Programs", exact=True)).to_be_visible()
