@@ -113,7 +113,8 @@ def test_a_budget_that_is_nearly_used_is_told(engine: Engine, receiver: Receiver
     assert [one["type"] for one in told] == [
         "task.budget_80", "task.budget_100", "task.completed",
     ]  # fmt: skip
-    notices = Event.objects.for_tenant(engine.tenant.id).filter(task_id=task_id, type="budget")
+    events = Event.objects.for_tenant(engine.tenant.id).filter(task_id=task_id, type="budget")
+    notices = events.order_by("seq")
     assert [one["data"]["seq"] for one in told[:2]] == list(notices.values_list("seq", flat=True))
     assert [row.data["percent"] for row in notices] == [80, 100]
 
